@@ -39,7 +39,7 @@ def quire(server: StandaloneProcess, *arguments: str, stdin: str = "") -> str:
 
 
 def ledger_of_topic(server: StandaloneProcess) -> LedgerId:
-    rows = json.loads(quire(server, "ledger", "list", "--format", "json"))
+    rows = json.loads(quire(server, "ledger", "list", "-o", "json"))
     owned = [row["ledgerId"] for row in rows if row["custom"].get("pulsar/managed-ledger", "").endswith(TOPIC)]
     return LedgerId(max(owned))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.etcd_server import EtcdServer
+from tests.support.polling import until
 from tests.support.ports import free_ports
 from tests.support.scrapes import ACCEPT_OPENMETRICS, check_formats
 from tests.support.standalone import QUIRE, StandaloneProcess, environment
@@ -87,9 +88,7 @@ def test_lines_go_in_and_come_out(server: StandaloneProcess, tmp_path: Path) -> 
     done = quire("produce", "lines", "-", "--key", "k", "--property", "a=b", stdin="one\ntwo\n\n", server=server)
     assert (done.returncode, done.stderr) == (0, "3 messages stored in lines\n")
     assert quire("consume", "lines", server=server).stdout == "one\ntwo\n\n"
-    shown = [
-        json.loads(line) for line in quire("consume", "lines", "--format", "json", server=server).stdout.splitlines()
-    ]
+    shown = [json.loads(line) for line in quire("consume", "lines", "-o", "json", server=server).stdout.splitlines()]
     assert [(m["payload"], m["key"], m["properties"]) for m in shown] == [
         (text, "k", {"a": "b"}) for text in ("one", "two", "")
     ]
@@ -98,8 +97,49 @@ def test_lines_go_in_and_come_out(server: StandaloneProcess, tmp_path: Path) -> 
     assert quire("consume", "lines", server=server).stdout == "one\ntwo\n\nall\nof it\n"
 
 
+def test_many_lines_become_few_entries_and_come_back_in_order(server: StandaloneProcess, tmp_path: Path) -> None:
+    lines = [f"line {number} {'x' * (number % 50)}" for number in range(20_000)]
+    (tmp_path / "many").write_text("\n".join(lines))
+    done = quire("produce", "batched", str(tmp_path / "many"), server=server)
+    assert done.stderr == "20000 messages stored in batched\n"
+    assert quire("consume", "batched", server=server).stdout.splitlines() == lines
+    stats = server.request("GET", "/admin/v2/persistent/public/default/batched/internalStats")
+    assert 20 <= stats["numberOfEntries"] <= 40, "at most 1,000 messages and 128 KiB an entry"
+
+
+def test_a_pipe_in_place_of_a_file_is_read(server: StandaloneProcess) -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, b"from a pipe\n")
+    os.close(theirs)
+    known = environment() | {"QUIRE_BROKER": server.url}
+    command = [QUIRE, "produce", "piped", f"/dev/fd/{ours}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=known, pass_fds=(ours,))
+    os.close(ours)
+    assert (done.returncode, done.stderr) == (0, "1 messages stored in piped\n")
+    assert quire("consume", "piped", server=server).stdout == "from a pipe\n"
+
+
+def test_a_line_is_stored_before_the_next_one_is_there(server: StandaloneProcess) -> None:
+    known = environment() | {"QUIRE_BROKER": server.url}
+    command = [QUIRE, "produce", "drop by drop", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=known) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"first\n")
+        process.stdin.flush()
+        until(lambda: quire("consume", "drop by drop", server=server).stdout == "first\n", "it is stored")
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_line_beyond_the_brokers_limit_is_named(server: StandaloneProcess, tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"short\n" + b"x" * 6_000_000)
+    done = quire("produce", "long", str(tmp_path / "long"), server=server)
+    assert done.returncode == 2
+    assert "line 2 has more than 5,242,880 bytes" in done.stderr
+
+
 def test_a_subscription_goes_on_where_it_was(server: StandaloneProcess) -> None:
-    quire("produce", "followed", "-", stdin="1\n2\n3\n", server=server)
+    quire("produce", "followed", "-", "--batch-max", "1", stdin="1\n2\n3\n", server=server)
     first = quire("consume", "followed", "--subscription", "s", "--count", "2", server=server)
     assert first.stdout == "1\n2\n"
     rest = quire("consume", "followed", "--subscription", "s", "--count", "1", server=server)
@@ -109,7 +149,7 @@ def test_a_subscription_goes_on_where_it_was(server: StandaloneProcess) -> None:
 def test_consume_names_a_missing_topic_and_does_not_create_it(server: StandaloneProcess) -> None:
     for options in ([], ["--follow"], ["--subscription", "s"]):
         done = quire("consume", "absent", *options, server=server)
-        assert (done.returncode, done.stdout) == (1, "")
+        assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr == "quire: topic absent does not exist; `quire produce absent FILE` creates it\n"
     assert "absent" not in quire("topic", "list", server=server).stdout
     assert "no/such/topic: TOPIC_NOT_FOUND Namespace" in quire("consume", "no/such/topic", server=server).stderr
@@ -117,11 +157,11 @@ def test_consume_names_a_missing_topic_and_does_not_create_it(server: Standalone
 
 
 def test_topics_and_ledgers_can_be_looked_at(server: StandaloneProcess) -> None:
-    quire("produce", "looked-at", "-", stdin="hello\nworld\n", server=server)
+    quire("produce", "looked-at", "-", "--batch-max", "1", stdin="hello\nworld\n", server=server)
     assert "persistent://public/default/looked-at" in quire("topic", "list", server=server).stdout
-    rows = json.loads(quire("topic", "list", "--format", "json", server=server).stdout)
+    rows = json.loads(quire("topic", "list", "-o", "json", server=server).stdout)
     assert next(row for row in rows if row["topic"].endswith("/looked-at"))["messagesIn"] == 2
-    found = json.loads(quire("ledger", "list", "--format", "json", server=server).stdout)
+    found = json.loads(quire("ledger", "list", "-o", "json", server=server).stdout)
     owner = "public/default/persistent/looked-at"
     ledger = str(next(row["ledgerId"] for row in found if owner in row["custom"].values()))
     assert owner in quire("ledger", "list", server=server).stdout
@@ -129,7 +169,7 @@ def test_topics_and_ledgers_can_be_looked_at(server: StandaloneProcess) -> None:
     lines = quire("ledger", "read", ledger, server=server).stdout.splitlines()
     assert [line.split()[-1] for line in lines] == ["hello", "world"]
     missing = quire("ledger", "read", "987654321", server=server)
-    assert (missing.returncode, missing.stderr) == (1, "quire: ledger 987654321 does not exist\n")
+    assert (missing.returncode, missing.stderr) == (3, "quire: ledger 987654321 does not exist\n")
     beyond = quire("ledger", "read", ledger, "--first", "70", server=server)
     assert "has entries 0 to 1" in beyond.stderr
 

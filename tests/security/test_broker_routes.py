@@ -70,6 +70,7 @@ READS = (
     "GET /admin/quire/namespaces/{tenant}/{namespace}/admins",
     "GET /admin/quire/stats",
     "GET /admin/quire/topics",
+    "GET /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/peek",
     "GET /admin/v2/broker-stats/load-report",
     "GET /admin/v2/broker-stats/topics",
     "GET /admin/v2/brokers",

@@ -76,12 +76,12 @@ def harmless(text: str) -> bool:
 
 
 def test_a_terminal_does_not_act_on_messages(broker: BrokerProcess) -> None:
-    for form in ("text", "json"):
-        shown = on_terminal("consume", TOPIC, "--broker", broker.url, "--format", form)
+    for form in ("table", "wide", "json", "yaml"):
+        shown = on_terminal("consume", TOPIC, "--broker", broker.url, "-o", form)
         assert "owned" in shown, shown
         assert harmless(shown), ascii(shown)
     [ledger] = [row["ledgerId"] for row in broker.rest("GET", "/admin/quire/ledgers")["ledgers"]][:1]
-    for options in ((), ("--text",), ("--hex",), ("--json",)):
+    for options in ((), ("--text",), ("--hex",), ("-o", "json"), ("-o", "yaml")):
         shown = on_terminal("ledger", "read", str(ledger), "--http", broker.http, *options)
         assert harmless(shown), ascii(shown)
     shown = on_terminal("consume", f"{TOPIC}\x1b[2J", "--broker", broker.url)

@@ -93,6 +93,8 @@ FORWARDS_PER_REQUEST_MAX = 8  # of one admin request: partitions or bundles that
 FORWARD_ANSWER_BYTES_MAX = 16 * MIB  # of one response
 FORWARD_SMALL_BYTES = 1 * MIB  # a response that may be larger
 FORWARDS_LARGE_MAX = 8  # of these are received at once
+PEEK_ENTRIES_MAX = 1000  # of a subscription in one response
+PEEK_BYTES_MAX = 4 * MIB  # of them; a larger entry is sent alone
 SPREAD_S = 50.0  # for an admin request to all its partitions; stock admin clients wait for 60 s
 PROXY_HANDSHAKE_S = 30.0  # a client of a proxy sends CONNECT in this time
 PROXY_CONNECT_S = 10.0  # until a broker has answered the CONNECT of a proxy
@@ -110,5 +112,6 @@ STOP_S = 10.0  # a stopping broker gives its topics this time to flush
 
 assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX + FRAME_LENGTH_BYTES, "a message must fit a frame"
 assert CONNECTION_PUBLISH_BYTES_MAX > MESSAGE_BYTES_MAX
+assert max(PEEK_BYTES_MAX, MESSAGE_BYTES_MAX) * 4 // 3 < FORWARD_ANSWER_BYTES_MAX, "base64 must fit a response"
 assert PUBLISH_BYTES_MAX >= CONNECTION_PUBLISH_BYTES_MAX
 assert SOCKET_WRITE_LOW_BYTES < SOCKET_WRITE_HIGH_BYTES

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from quire_bookie.cli import bookie_format, bookie_offline, bookie_quarantine, bookie_state
+from quire_bookie.cli import bookie_format, bookie_list, bookie_offline, bookie_quarantine, bookie_state
 from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.service_command import ServiceOptions, run_command
 from quire_bookie.cli.service_options import (
@@ -24,6 +24,7 @@ def register(commands: Commands) -> None:
     app = new_app("Run a bookie: journal and ledgers, serving the BookKeeper protocol.")
     commands.app.add_typer(app, name="bookie")
     app.callback()(lambda: None)
+    bookie_list.register(app)
     bookie_format.register(commands, app)
     bookie_state.register(commands, app)
     bookie_offline.register(commands, app)

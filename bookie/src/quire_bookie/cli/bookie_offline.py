@@ -5,8 +5,6 @@ Owns arguments, tables and exit codes; `journal.inspect` and `storage.inspect` r
 """
 
 import contextlib
-import json
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +13,9 @@ import typer
 
 from quire_bookie.cli.commands import EXIT_FAILED, Commands
 from quire_bookie.cli.output import say
+from quire_bookie.cli.progress import progress
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
-from quire_bookie.cli.tables import print_table
+from quire_bookie.cli.tables import Output, OutputOption, print_data, print_table
 
 if TYPE_CHECKING:
     from quire_bookie.env.disk import Disk
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from quire_bookie.server.settings import BookieSettings
 
 Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. [./quire-data]")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Tables = dict[str, list[dict[str, Any]]]
 """Rows by the title of the table."""
 
@@ -63,7 +61,7 @@ Work = Callable[[Stopped], Coroutine[Any, Any, tuple[Tables, bool]]]
 def register(commands: Commands, app: typer.Typer) -> None:
     """Add the commands."""
 
-    def run(data: str | None, config: Any, set_: Any, as_json: bool, work: Work) -> None:
+    def run(data: str | None, config: Any, set_: Any, output: Output, work: Work) -> None:
         import asyncio  # not needed for --help
 
         from quire_bookie.cli.bookie_settings import bookie_settings
@@ -71,50 +69,52 @@ def register(commands: Commands, app: typer.Typer) -> None:
 
         loaded = load_settings(commands, BookieConfig, {"data": data}, config, set_)
         tables, damaged = asyncio.run(_with_folders(bookie_settings(loaded.config), work))
-        _print(tables, as_json)
+        _print(tables, output)
         raise typer.Exit(EXIT_FAILED if damaged else 0)
 
     @app.command("inspect-journal")
     def inspect_journal(
-        data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None
+        data: Data = None, output: OutputOption = Output.TABLE, config: ConfigFile = None, set_: Settings = None
     ) -> None:
         """Show every journal file: generation, groups, records, and damage."""
-        run(data, config, set_, as_json, _journals)
+        run(data, config, set_, output, _journals)
 
     @app.command("inspect-log")
     def inspect_log(
         log: Annotated[str | None, typer.Option("--log", help="Only this entry log, by its hexadecimal id.")] = None,
         ledger: Annotated[int | None, typer.Option(help="List the records of this ledger.")] = None,
         data: Data = None,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
         """Read the entry logs and show the contents of each, and the gaps without an intact record."""
-        run(data, config, set_, as_json, lambda stopped: _logs(stopped, log, ledger, as_json))
+        run(data, config, set_, output, lambda stopped: _logs(stopped, log, ledger, output))
 
     @app.command("inspect-index")
     def inspect_index(
-        data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None
+        data: Data = None, output: OutputOption = Output.TABLE, config: ConfigFile = None, set_: Settings = None
     ) -> None:
         """Read the whole index and count its contents."""
-        run(data, config, set_, as_json, _index)
+        run(data, config, set_, output, _index)
 
     @app.command()
     def ledger(
         ledger_id: Annotated[int | None, typer.Argument(metavar="[ID]", help="Id of the ledger. [all ledgers]")] = None,
         data: Data = None,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
         """Show the state of a ledger, and the entries and bytes that this bookie's entry logs hold of it."""
-        run(data, config, set_, as_json, lambda stopped: _ledger(stopped, ledger_id))
+        run(data, config, set_, output, lambda stopped: _ledger(stopped, ledger_id))
 
     @app.command()
-    def scrub(data: Data = None, as_json: AsJson = False, config: ConfigFile = None, set_: Settings = None) -> None:
+    def scrub(
+        data: Data = None, output: OutputOption = Output.TABLE, config: ConfigFile = None, set_: Settings = None
+    ) -> None:
         """Check every record of every entry log, and the index against the records. Exit code 1: damage was found."""
-        run(data, config, set_, as_json, lambda stopped: _scrub(stopped, as_json))
+        run(data, config, set_, output, lambda stopped: _scrub(stopped, output))
 
     @app.command("rebuild-index")
     def rebuild_index(
@@ -126,12 +126,12 @@ def register(commands: Commands, app: typer.Typer) -> None:
             list[int] | None, typer.Option(help="Highest ledger id of the cluster; required if index.proof is missing.")
         ] = None,
         data: Data = None,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
         """Rebuild the index from the entry logs and replace the present one."""
-        run(data, config, set_, as_json, lambda stopped: _rebuild(stopped, accept_limbo, up_to_ledger or [], as_json))
+        run(data, config, set_, output, lambda stopped: _rebuild(stopped, accept_limbo, up_to_ledger or [], output))
 
 
 async def _with_folders(settings: "BookieSettings", work: Work) -> tuple[Tables, bool]:
@@ -187,7 +187,7 @@ async def _journals(stopped: Stopped) -> tuple[Tables, bool]:
     return tables, damaged
 
 
-async def _logs(stopped: Stopped, only: str | None, ledger: int | None, as_json: bool) -> tuple[Tables, bool]:
+async def _logs(stopped: Stopped, only: str | None, ledger: int | None, output: Output) -> tuple[Tables, bool]:
     from quire_bookie.errors import ConfigError
     from quire_bookie.model import LedgerId
     from quire_bookie.storage.inspect import inspect_log, list_logs
@@ -202,7 +202,9 @@ async def _logs(stopped: Stopped, only: str | None, ledger: int | None, as_json:
             raise ConfigError(f"--log {only}: no such entry log; `inspect-log` without --log lists them")
         paths = {wanted: paths[wanted]}
     wanted_ledger = None if ledger is None else LedgerId(ledger)
-    with _progress("reading entry logs", await _sizes(stopped.disk, paths.values()), as_json) as advance:
+    with progress(
+        "reading entry logs", await _sizes(stopped.disk, paths.values()), quiet=not output.for_people
+    ) as advance:
         found = [await inspect_log(stopped.disk, log, path, wanted_ledger, advance) for log, path in paths.items()]
     tables: Tables = {
         "entry logs": [
@@ -293,11 +295,13 @@ def _state_row(info: Any, limbo: bool) -> dict[str, Any]:
     }
 
 
-async def _scrub(stopped: Stopped, as_json: bool) -> tuple[Tables, bool]:
+async def _scrub(stopped: Stopped, output: Output) -> tuple[Tables, bool]:
     from quire_bookie.storage.inspect import check_all, list_logs
 
     paths = await list_logs(stopped.disk, stopped.settings.ledger_paths)
-    with _progress("checking entry logs", await _sizes(stopped.disk, paths.values()), as_json) as advance:
+    with progress(
+        "checking entry logs", await _sizes(stopped.disk, paths.values()), quiet=not output.for_people
+    ) as advance:
         async with stopped.index() as index:
             found, stats = await check_all(stopped.disk, index, stopped.settings.ledger_paths, advance)
     rows = [
@@ -314,7 +318,7 @@ async def _scrub(stopped: Stopped, as_json: bool) -> tuple[Tables, bool]:
     return {"checked": [asdict(stats)], "damage": rows}, bool(found)
 
 
-async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], as_json: bool) -> tuple[Tables, bool]:
+async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], output: Output) -> tuple[Tables, bool]:
     from quire_bookie.model import LedgerId
     from quire_bookie.storage.inspect import list_logs
     from quire_bookie.storage.rebuilding.index_place import IndexPlace, rebuild_in_place
@@ -323,9 +327,11 @@ async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], a
     place = IndexPlace(settings.index_path, settings.ledger_paths, settings.index_cache_bytes)
     paths = await list_logs(stopped.disk, settings.ledger_paths)
     done_before = 0
-    with _progress("rebuilding the index", await _sizes(stopped.disk, paths.values()), as_json) as advance:
+    with progress(
+        "rebuilding the index", await _sizes(stopped.disk, paths.values()), quiet=not output.for_people
+    ) as advance:
 
-        def progress(done: int, _total: int) -> None:
+        def rebuilt(done: int, _total: int) -> None:
             nonlocal done_before
             advance(done - done_before)
             done_before = done
@@ -335,7 +341,7 @@ async def _rebuild(stopped: Stopped, accept_limbo: bool, up_to: Sequence[int], a
             place,
             accept_limbo=accept_limbo,
             limbo_bounds=[LedgerId(bound) for bound in up_to],
-            progress=progress,
+            progress=rebuilt,
         )
     counts = {
         key: getattr(report, key) for key in ("logs", "bytes_read", "ledgers", "deleted_ledgers", "entries", "limbo")
@@ -365,24 +371,9 @@ async def _sizes(disk: "Disk", paths: Iterable[str]) -> int:
     return total
 
 
-@contextlib.contextmanager
-def _progress(what: str, total_bytes: int, as_json: bool) -> Any:
-    """Show a progress bar on stderr, unless stderr is not a terminal or the output is JSON."""
-    if as_json or not sys.stderr.isatty():
-        yield lambda size_bytes: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total_bytes)
-        yield lambda size_bytes: bar.advance(task, size_bytes)
-
-
-def _print(tables: Tables, as_json: bool) -> None:
-    if as_json:
-        say(json.dumps(tables, indent=2))
+def _print(tables: Tables, output: Output) -> None:
+    if not output.for_people:
+        print_data(list(tables) if output is Output.NAME else tables, output)
         return
     for title, rows in tables.items():
         if rows:

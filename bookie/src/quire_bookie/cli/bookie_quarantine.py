@@ -1,8 +1,7 @@
 """`quire bookie quarantine list` and `quire bookie undelete`: send requests to a running bookie over HTTP."""
 
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,7 +9,8 @@ import typer
 from quire_bookie.cli.commands import new_app
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, ask, get
-from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_rows
+from quire_bookie.cli.times import duration_s, moment_ms
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import UNDELETE_LEDGERS_MAX
 
@@ -28,8 +28,6 @@ For = Annotated[
     typer.Option("--for", help="Keep them for this time (2h, 7d). [until the metadata names them again]"),
 ]
 _ROOT: Final = "/api/v1/bookie/gc"
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def register(app: typer.Typer) -> None:
@@ -39,25 +37,20 @@ def register(app: typer.Typer) -> None:
     quarantine.callback()(lambda: None)
 
     @quarantine.command("list")
-    def list_(http: RunningAt = DEFAULT_HTTP, format_: FormOption = Form.TABLE) -> None:
+    def list_(http: RunningAt = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """List the ledgers in quarantine, and those that were undeleted, with the time until they are deleted."""
         paused_by: list[str] = []
         found = list(_quarantined(http, paused_by))
-        if format_ is Form.JSON:
-            print_json(found)
-            return
-        headers = ("ledger", "state", "since", "until", "entries", "bytes", "reason")
-        print_table(
-            headers,
-            [
-                (
-                    *(one["ledger"], one["state"], _shown(one["since"])),
-                    "the metadata names it" if one["until"] is None else _shown(one["until"]),
-                    *(one["entries"], one["bytes"], one["reason"]),
-                )
-                for one in found
-            ],
-        )
+        columns = [
+            Column("ledger", lambda row: row["ledger"]),
+            Column("state", lambda row: row["state"]),
+            Column("since", lambda row: _shown(row["since"])),
+            Column("until", lambda row: "the metadata names it" if row["until"] is None else _shown(row["until"])),
+            Column("entries", lambda row: row["entries"]),
+            Column("bytes", lambda row: row["bytes"]),
+            Column("reason", lambda row: row["reason"]),
+        ]
+        print_rows(found, columns, output, name=lambda row: row["ledger"], empty="no ledger is in quarantine")
         if paused_by:
             say(f"the time in quarantine is paused: {paused_by[0]}", err=True)
 
@@ -80,7 +73,7 @@ def register(app: typer.Typer) -> None:
         elif all_:
             body["all"] = True
         else:
-            body["since"] = since_ms(since or "", datetime.now(UTC))
+            body["since"] = moment_ms("--since", since or "", datetime.now(UTC))
         if for_ is not None:
             body["forSeconds"] = duration_s("--for", for_)
         done = ask(http, "PUT", f"{_ROOT}/undelete", body)["undeleted"]
@@ -101,24 +94,3 @@ def _quarantined(http: str, paused_by: list[str]) -> Iterator[dict[str, Any]]:
 
 def _shown(ms: int) -> str:
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def duration_s(option: str, text: str) -> float:
-    """Parse 90s, 30m, 2h or 7d into seconds. ConfigError."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ConfigError(f"{option} {text}: give a number with s, m, h or d, for example 2h")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def since_ms(text: str, now: datetime) -> int:
-    """Parse a time, or a duration before `now`, into milliseconds since the epoch; without a zone: UTC. ConfigError."""
-    if _DURATION.fullmatch(text.strip()):
-        at = now - timedelta(seconds=duration_s("--since", text))
-    else:
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            raise ConfigError(f"--since {text}: give 2h, 30m or 1d, or a time like 2026-01-31T12:00Z") from None
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return max(0, int(at.timestamp() * 1000))

@@ -1,6 +1,5 @@
 """`quire bookie info` and `quire bookie read-only`: a running bookie over HTTP, a stopped one through its folders."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +9,7 @@ from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import ask, get
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
+from quire_bookie.cli.tables import Output, OutputOption, print_one
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ Data = Annotated[str | None, typer.Option(help="Folder for journal and ledgers. 
 RunningAt = Annotated[
     str | None, typer.Option("--http", help="HTTP address of the running bookie.", envvar="QUIRE_BOOKIE_HTTP")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(commands: Commands, app: typer.Typer) -> None:
@@ -30,7 +29,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
     def info(
         data: Data = None,
         http: RunningAt = None,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
         config: ConfigFile = None,
         set_: Settings = None,
     ) -> None:
@@ -43,12 +42,7 @@ def register(commands: Commands, app: typer.Typer) -> None:
             found = _of_running(http)
         else:
             found = asyncio.run(_of_folders(load_settings(commands, BookieConfig, {"data": data}, config, set_).config))
-        if as_json:
-            say(json.dumps(found, indent=2))
-        else:
-            width = max(map(len, found))
-            for key, value in found.items():
-                say(f"{key:<{width}}  {value}")
+        print_one(found, found, output, name=found.get("bookie", http))
 
     @app.command("read-only")
     def read_only(

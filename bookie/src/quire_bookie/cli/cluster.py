@@ -1,6 +1,5 @@
 """`quire cluster ...`: queries any running process over HTTP about the cluster's bookies and under-replication."""
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -9,10 +8,23 @@ import typer
 from quire_bookie.cli import drain
 from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.output import say
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
+from quire_bookie.cli.refusals import RefusedError
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _RECOVERY = "/api/v1/autorecovery"
+_LABELS = {
+    "auditorId": "auditor",
+    "ledgerReplicationEnabled": "auto-recovery is on",
+    "totalBookiesCount": "bookies",
+    "writableBookiesCount": "writable bookies",
+    "readonlyBookiesCount": "read-only bookies",
+    "unavailableBookiesCount": "missing bookies",
+    "underReplicatedLedgers": "under-replicated ledgers",
+    "ledgersBelowConfiguredCopies": "ledgers with too few copies",
+    "unrecoverableLedgers": "unrecoverable ledgers",
+}
+"""How `cluster status` names the fields of its answer to people."""
 
 
 def register(commands: Commands) -> None:
@@ -22,7 +34,7 @@ def register(commands: Commands) -> None:
     drain.register(app)
 
     @app.command()
-    def status(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+    def status(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """Show the bookies, the auditor, and the number of under-replicated ledgers."""
         found: dict[str, Any] = get(http, "/api/v1/bookie/cluster_info")
         found["underReplicatedLedgers"] = len(_marked(http))
@@ -30,37 +42,47 @@ def register(commands: Commands) -> None:
         count = len(narrow["ledgers"])
         found["ledgersBelowConfiguredCopies"] = count if narrow["complete"] else f"at least {count}"
         found["unrecoverableLedgers"] = len(get(http, "/api/v1/quire/unrecoverable"))
-        _show(found, as_json)
+        print_one(found, {label: found[key] for key, label in _LABELS.items()}, output, name="cluster")
 
     @app.command("under-replicated")
     def under_replicated(
         bookie: Annotated[str | None, typer.Option(help="Only ledgers with a missing replica on this bookie.")] = None,
         http: Http = DEFAULT_HTTP,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """List ledgers marked as under-replicated, with the bookies whose replicas are missing or incomplete."""
         marked = {ledger: bookies for ledger, bookies in _marked(http).items() if bookie is None or bookie in bookies}
-        if as_json:
-            say(json.dumps(marked, indent=2))
-            return
-        for ledger, bookies in marked.items():
-            say(f"{ledger}  {', '.join(bookies) or 'no bookie: it was created with too few copies'}")
-        if not marked:
-            say("nothing is under-replicated", err=True)
+        columns = [
+            Column("ledger", lambda row: row["ledger"]),
+            Column(
+                "missing on",
+                lambda row: ", ".join(row["bookies"]) or "no bookie: it was created with too few copies",
+            ),
+        ]
+        rows = [{"ledger": int(ledger), "bookies": bookies} for ledger, bookies in marked.items()]
+        print_rows(rows, columns, output, name=lambda row: row["ledger"], empty="nothing is under-replicated")
 
     @app.command()
-    def unrecoverable(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+    def unrecoverable(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """List ledgers with entries that no replica could serve, with the reason."""
         found = get(http, "/api/v1/quire/unrecoverable")
-        if as_json:
-            say(json.dumps(found, indent=2))
-            return
-        for entry in found:
-            since = datetime.fromtimestamp(entry["since_ms"] / 1000, UTC).isoformat(timespec="seconds")
-            accepted = ", its loss is accepted" if entry["accepted_ms"] is not None else ""
-            say(f"{entry['ledger']}  since {since}, {entry['attempts']} attempts{accepted}: {entry['reason']}")
-        if not found:
-            say("no ledger is unrecoverable: every attempted repair succeeded", err=True)
+        columns = [
+            Column("ledger", lambda row: row["ledger"]),
+            Column(
+                "since",
+                lambda row: datetime.fromtimestamp(row["since_ms"] / 1000, UTC).isoformat(timespec="seconds"),
+            ),
+            Column("attempts", lambda row: row["attempts"]),
+            Column("loss", lambda row: None if row["accepted_ms"] is None else "accepted"),
+            Column("reason", lambda row: row["reason"]),
+        ]
+        empty = "no ledger is unrecoverable: every attempted repair succeeded"
+        print_rows(found, columns, output, name=lambda row: row["ledger"], empty=empty)
+    _add_recovery(app)
+
+
+def _add_recovery(app: typer.Typer) -> None:
+    """Add the commands that show and control auto-recovery."""
 
     @app.command("lost-bookie")
     def lost_bookie(
@@ -107,12 +129,3 @@ def _marked(http: str) -> dict[str, list[str]]:
             return {}
         raise
     return found
-
-
-def _show(found: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        say(json.dumps(found, indent=2))
-        return
-    width = max(map(len, found))
-    for key, value in found.items():
-        say(f"{key:<{width}}  {value}")

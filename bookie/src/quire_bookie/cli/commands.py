@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_MISSING = 3
+EXIT_DENIED = 4
+EXIT_CONFLICT = 5
+EXIT_NO_ANSWER = 6
 EXIT_INTERRUPTED = 130
 
 
@@ -80,4 +84,5 @@ def new_app(help_text: str) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )

@@ -1,23 +1,23 @@
 """`quire cluster drain|undrain|drains|decommission`: starts drains and follows their progress over HTTP."""
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
 
+from quire_bookie.cli.confirmation import Yes, confirm_name
 from quire_bookie.cli.output import say
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get
+from quire_bookie.cli.refusals import MissingError, RefusedError
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_item, print_rows
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Bookie = Annotated[str, typer.Argument(help="Id of the bookie, as in `quire cluster status` and its log.")]
+Bookie = Annotated[str, typer.Argument(help="Id of the bookie, as in `quire bookie list`.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Only request it; the auditor does the work.")]
 AcceptLoss = Annotated[
     list[int] | None,
     typer.Option("--accept-loss", min=0, help="Accept the loss of this ledger's unreadable entries. May be repeated."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 POLL_S = 2.0
 _DRAINS = "/api/v1/quire/drains"
 _DRAIN = "Make a bookie read-only and move all its copies to others. It stays a member; undrain ends the drain."
@@ -40,18 +40,16 @@ def register(app: typer.Typer) -> None:
         )
 
     @app.command()
-    def drains(http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+    def drains(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """List the bookies that are drained, with the remaining ledgers and the obstacles."""
         found = get(http, _DRAINS)
-        if as_json:
-            say(json.dumps(found, indent=2))
-            return
-        for one in found:
-            say(f"{one['bookie']}  {one['wish']}: {line(one)}")
-            for reason in one["blocked_by"]:
-                say(f"    {reason}")
-        if not found:
-            say("no bookie is drained", err=True)
+        columns = [
+            Column("bookie", lambda row: row["bookie"]),
+            Column("request", lambda row: row["wish"]),
+            Column("progress", line),
+            Column("blocked by", lambda row: "; ".join(row["blocked_by"]) or None),
+        ]
+        print_rows(found, columns, output, name=lambda row: row["bookie"], empty="no bookie is drained")
 
 
 def _drain_command(wish: str) -> Callable[..., None]:
@@ -63,10 +61,10 @@ def _drain_command(wish: str) -> Callable[..., None]:
         yes: Yes = False,
         no_wait: NoWait = False,
         http: Http = DEFAULT_HTTP,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         _accept(http, accept_loss or [], yes)
-        _begin(http, bookie, wish, no_wait, as_json)
+        _begin(http, bookie, wish, no_wait, output)
 
     return command
 
@@ -89,29 +87,32 @@ def _accept(http: str, ledgers: list[int], yes: bool) -> None:
                 "start the drain without it first"
             )
         say(f"ledger {ledger}: {noted[ledger]}", err=True)
-    if not yes:
-        typer.confirm("Accept the loss of these entries?", abort=True, err=True)
+    confirm_name(yes, "loss", f"the loss of these entries of {len(ledgers)} ledgers will be accepted")
     for ledger in ledgers:
         ask(http, "PUT", "/api/v1/quire/unrecoverable/accept", {"ledger": ledger})
 
 
-def _begin(http: str, bookie: str, wish: str, no_wait: bool, as_json: bool) -> None:
+def _begin(http: str, bookie: str, wish: str, no_wait: bool, output: Output) -> None:
     """Request the drain or decommission and follow it, unless it is already complete."""
     found = get(http, _path(bookie))
-    if not (wish == "decommission" and found["state"] == "forgotten"):
-        found = ask(http, "PUT", _path(bookie), {"wish": wish})
+    if wish == "decommission" and found["state"] == "forgotten":
+        raise MissingError(
+            f"no bookie {bookie} belongs to this cluster: it has no cookie and no ledger names it, because it is "
+            "decommissioned already or the id is wrong; `quire bookie list` shows the ids"
+        )
+    found = ask(http, "PUT", _path(bookie), {"wish": wish})
     if not no_wait:
         import asyncio  # not needed for --help
 
         try:
-            found = asyncio.run(_follow(http, bookie, quiet=as_json))
+            found = asyncio.run(_follow(http, bookie, quiet=not output.for_people))
         except KeyboardInterrupt:
             say("the drain continues without this command; `quire cluster drains` shows it, undrain ends it", err=True)
             raise
-    if as_json:
-        say(json.dumps(found, indent=2))
-    else:
+    if output.for_people:
         say(_end(bookie, wish, found))
+    else:
+        print_item(found, output, name=bookie)
 
 
 async def _follow(http: str, bookie: str, *, quiet: bool) -> dict[str, Any]:
@@ -148,10 +149,7 @@ def line(found: dict[str, Any]) -> str:
 
 def _end(bookie: str, wish: str, found: dict[str, Any]) -> str:
     if found["state"] == "forgotten":
-        return (
-            f"bookie {bookie} is decommissioned, or never belonged to this cluster: no ledger names it, and it "
-            "has no cookie"
-        )
+        return f"bookie {bookie} is decommissioned: no ledger names it, and it has no cookie"
     if found["state"] == "emptied" and wish == "decommission":
         return (
             f"all entries of bookie {bookie} were copied to others and read back: stop its process; its cookie is then "

@@ -4,22 +4,22 @@ Sends requests to a running process over HTTP: a bookie, an auto-recovery, a bro
 """
 
 import base64
-import json
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 
 from quire_bookie.cli.commands import Commands, new_app
+from quire_bookie.cli.confirmation import Yes, confirm_name
 from quire_bookie.cli.output import say, say_content
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, ask, get, lines
-from quire_bookie.cli.tables import Form, FormOption, print_facts, print_json, print_table
+from quire_bookie.cli.refusals import RefusedError
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get, lines
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_data, print_item, print_one, print_rows
 from quire_bookie.errors import ConfigError, PeerProtocolError
 
 PAGE_LEDGERS = 1000
 SHOWN_CHARACTERS = 80
 Ledger = Annotated[int, typer.Argument(min=0, help="Id of the ledger.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
 DAMAGED = 1
 _ROOT = "/admin/quire/ledgers"
 
@@ -39,34 +39,26 @@ def _add_reading(app: typer.Typer) -> None:
     def list_(
         limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of ledgers.")] = None,
         http: Http = DEFAULT_HTTP,
-        format_: FormOption = Form.TABLE,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """List ledgers by id."""
         rows = list(_ledgers(http, limit))
-        if as_json or format_ is Form.JSON:
-            print_json(rows)
-        elif rows:
-            print_table(
-                ("ledger", "state", "E/Qw/Qa", "entries", "bytes", "belongs to"),
-                [
-                    (row["ledgerId"], row["state"], _quorums(row), row["entries"], row["length"], _owner(row))
-                    for row in rows
-                ],
-            )
-        else:
-            say("there are no ledgers yet; the first `quire produce` creates one", err=True)
+        columns = [
+            Column("ledger", lambda row: row["ledgerId"]),
+            Column("state", lambda row: row["state"]),
+            Column("E/Qw/Qa", _quorums),
+            Column("entries", lambda row: row["entries"]),
+            Column("bytes", lambda row: row["length"]),
+            Column("belongs to", _owner),
+        ]
+        empty = "there are no ledgers yet; the first `quire produce` creates one"
+        print_rows(rows, columns, output, name=lambda row: row["ledgerId"], empty=empty)
 
     @app.command()
-    def info(
-        ledger: Ledger, http: Http = DEFAULT_HTTP, format_: FormOption = Form.TABLE, as_json: AsJson = False
-    ) -> None:
+    def info(ledger: Ledger, http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """Print the metadata of a ledger."""
         found = get(http, f"{_ROOT}/{ledger}")
-        if as_json or format_ is Form.JSON:
-            print_json(found)
-            return
-        print_facts(_facts(found))
+        print_one(found, _facts(found), output, name=ledger)
 
     @app.command()
     def read(
@@ -77,8 +69,7 @@ def _add_reading(app: typer.Typer) -> None:
         as_hex: Annotated[bool, typer.Option("--hex", help="Print whole payloads in hexadecimal.")] = False,
         as_text: Annotated[bool, typer.Option("--text", help="Print only whole payloads, as text.")] = False,
         http: Http = DEFAULT_HTTP,
-        format_: FormOption = Form.TABLE,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """Print the entries of a ledger. Does not fence it: its writer can continue."""
         if entries is not None:
@@ -88,8 +79,8 @@ def _add_reading(app: typer.Typer) -> None:
         if as_hex and as_text:
             raise ConfigError("--hex and --text: give one of them")
         for entry in _entries(http, ledger, first, last):
-            if as_json or format_ is Form.JSON:
-                print(json.dumps(entry))  # one object per line: a ledger may be long
+            if not output.for_people:  # one object per line: a ledger may be long
+                print_item(entry, output, name=entry["entryId"])
             elif as_hex:
                 print(f"{entry['entryId']:>8}  {entry['length']:>9} B")
                 print("\n".join(_hex_lines(base64.b64decode(entry["payload"]))))
@@ -107,42 +98,45 @@ def _add_acting(app: typer.Typer) -> None:
         ledger: Ledger,
         rate: Annotated[int | None, typer.Option(min=1, help="Reads per second, of all bookies together.")] = None,
         http: Http = DEFAULT_HTTP,
-        as_json: AsJson = False,
+        output: OutputOption = Output.TABLE,
     ) -> int:
         """Read every replica of every entry and check its digest. Exit code 1 if a copy is missing or damaged."""
         path = f"{_ROOT}/{ledger}/check" + (f"?rate={rate}" if rate is not None else "")
         damages = unknown = missing = 0
+        for_people = output.for_people
         for found in _served(http, lambda: lines(http, path)):
-            if as_json:
-                print(json.dumps(found))
+            if not for_people:
+                print_item(found, output, name=ledger)
             if "error" in found:
                 raise RefusedError(f"the check of ledger {ledger} ended early: {found['error']}")
             if "damages" in found:
                 damages, unknown, missing = found["damages"], found["unknown"], found.get("missingCopies", 0)
-            elif "bookie" in found and not as_json:
+            elif "bookie" in found and for_people:
                 say(
                     f"{found['bookie']}  entries {found['first']} to {found['last']}  "
                     f"{found['kind']}: {found['reason']}"
                 )
-            elif "done" in found and not as_json:
+            elif "done" in found and for_people:
                 say(f"{found['done']} of {found['of']} entries", err=True)
-        if not as_json:
+        if for_people:
             print(_verdict(ledger, damages, unknown, missing))
         return DAMAGED if damages or unknown or missing else 0
 
     @app.command()
-    def recover(ledger: Ledger, http: Http = DEFAULT_HTTP, as_json: AsJson = False) -> None:
+    def recover(ledger: Ledger, http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """Fence a ledger, stopping its writer, and close it after its last confirmed entry."""
         found = _served(http, lambda: ask(http, "PUT", f"{_ROOT}/{ledger}/recover"))
-        if as_json:
-            print_json(found)
-        else:
+        if output.for_people:
             print(f"ledger {ledger} is closed: {found['entries']} entries, {found['length']:,} bytes")
+        elif output is Output.NAME:
+            print(ledger)
+        else:
+            print_data(found, output)
 
     @app.command()
     def delete(
         ledger: Ledger,
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+        yes: Yes = False,
         http: Http = DEFAULT_HTTP,
     ) -> None:
         """Delete a ledger permanently. Its bookies free the space at their next garbage collection."""
@@ -152,7 +146,7 @@ def _add_acting(app: typer.Typer) -> None:
                 say(f"{name}: {'-' if value is None else value}", err=True)
             if found["state"] != "CLOSED":
                 say("the ledger is not closed: a writer may still add entries, which would be lost", err=True)
-            typer.confirm(f"Delete ledger {ledger} and all its entries?", abort=True, err=True)
+            confirm_name(yes, str(ledger), f"ledger {ledger} and all its entries will be deleted")
         _served(http, lambda: ask(http, "DELETE", f"{_ROOT}/{ledger}"))
         say(f"ledger {ledger} is deleted")
 

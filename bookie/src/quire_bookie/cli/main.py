@@ -10,17 +10,19 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from quire_bookie import __version__
 from quire_bookie.cli.commands import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Commands, new_app
 from quire_bookie.cli.output import say
+from quire_bookie.cli.profiles import PROFILE_VARIABLE, use_profile
+from quire_bookie.cli.refusals import exit_code_of
 from quire_bookie.env.file_modes import keep_new_files_private
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.errors import QuireError
 
-_OWN = ("autorecovery", "bookie", "cluster", "metadata", "version")
+_OWN = ("--version", "autorecovery", "bookie", "cluster", "completion", "metadata", "profile", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
@@ -28,24 +30,50 @@ UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro_
 
 def build(arguments: Sequence[str] = ()) -> Commands:
     """Build the command tree for these arguments: only ours if they name one of these, else all installed."""
-    from quire_bookie.cli import autorecovery, bookie, cluster, ledger, metadata, show
+    from quire_bookie.cli import autorecovery, bookie, cluster, completion, ledger, metadata, profiles, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
-
-    @commands.app.command()
-    def version() -> None:
-        """Print the version."""
-        say(f"quire {__version__}")
-
+    _add_root(commands)
     bookie.register(commands)
     autorecovery.register(commands)
     cluster.register(commands)
     ledger.register(commands)
     metadata.register(commands)
     show.register(commands)
+    profiles.register(commands)
+    completion.register(commands)
     if not (arguments and arguments[0] in _OWN):
         commands.add_others()
+    if completion.COMPLETE_VARIABLE in os.environ:
+        completion.prepare()
     return commands
+
+
+def _add_root(commands: Commands) -> None:
+    """Add the options of `quire` itself, and `quire version`."""
+
+    def print_version(wanted: bool) -> None:
+        if wanted:
+            say(f"quire {__version__}")
+            raise typer.Exit
+
+    @commands.app.callback()
+    def root(
+        context: typer.Context,
+        profile: Annotated[
+            str | None, typer.Option(help="Addresses and credentials: see `quire profile`.", envvar=PROFILE_VARIABLE)
+        ] = None,
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+        ] = False,
+    ) -> None:
+        if profile:
+            context.call_on_close(use_profile(profile, os.environ))
+
+    @commands.app.command()
+    def version() -> None:
+        """Print the version; the same as --version."""
+        print_version(True)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -60,10 +88,8 @@ def run(arguments: list[str] | None = None) -> int:
             return EXIT_USAGE
         command = fault.ctx.command_path if fault.ctx is not None else "quire"
         return _fail(f"{fault.format_message().rstrip('.?')}; see `{command} --help`", EXIT_USAGE)
-    except ConfigError as error:
-        return _fail(str(error), EXIT_USAGE)
     except QuireError as error:
-        return _fail(str(error), EXIT_FAILED)
+        return _fail(str(error), exit_code_of(error))
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:

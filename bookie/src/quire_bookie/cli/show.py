@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from quire_bookie.config.sources import Loaded, ProcessConfig
 
 
-class Format(StrEnum):
-    """Output format of `config show`. `table` includes the origins; the others can be read back as a file."""
+class ConfigOutput(StrEnum):
+    """Output format of `config show`. `table` includes the origins; TOML, YAML and JSON can be read back as a file."""
 
     TABLE = "table"
     TOML = "toml"
@@ -34,30 +34,30 @@ def register(commands: Commands) -> None:
         ] = "standalone",
         config: ConfigFile = None,
         set_: Settings = None,
-        format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TABLE,
+        output: Annotated[ConfigOutput, typer.Option("--output", "-o", help="Output format.")] = ConfigOutput.TABLE,
     ) -> None:
         """Print every setting with its value and its origin."""
         model = commands.config_model(process)
         loaded = load_settings(commands, model, {}, config, set_)
         for variable, meant in loaded.misspelled.items():
             typer.echo(f"quire: the environment variable {variable} has no effect; did you mean {meant}?", err=True)
-        typer.echo(render(loaded, format_), nl=False)
+        typer.echo(render(loaded, output), nl=False)
 
     # A callback keeps `show` a subcommand although it is the only one.
     app.callback()(lambda: None)
 
 
-def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: Format) -> str:
+def render(loaded: "Loaded[ProcessConfig] | Loaded[Any]", form: ConfigOutput) -> str:
     """Render the settings as text."""
     # YAML has no enumerations; JSON and TOML print them as text.
     values = {key: value.value if isinstance(value, Enum) else value for key, value, _, _ in loaded.rows()}
-    if form is Format.JSON:
+    if form is ConfigOutput.JSON:
         return json.dumps(values, indent=2) + "\n"
-    if form is Format.YAML:
+    if form is ConfigOutput.YAML:
         import yaml  # 40 ms that no other command waits for
 
         return yaml.safe_dump(values, sort_keys=False)
-    if form is Format.TOML:
+    if form is ConfigOutput.TOML:
         # TOML has no null: a setting without a value is a comment, so that the text can be read back.
         return "".join(
             f"# {key} is not set\n" if value is None else f"{key} = {_toml(value)}\n" for key, value in values.items()

@@ -1,7 +1,7 @@
 """`quire broker`, `quire proxy`, `quire standalone` and the commands that connect to them."""
 
 from quire_bookie.cli.commands import Commands
-from quire_broker.cli import proxy, start, tokens, topics, traffic
+from quire_broker.cli import namespaces, proxy, schemas, start, subscriptions, tenants, tokens, topics, traffic
 
 
 def register(commands: Commands) -> None:
@@ -10,4 +10,8 @@ def register(commands: Commands) -> None:
     proxy.register(commands)
     traffic.register(commands)
     topics.register(commands)
+    namespaces.register(commands)
+    tenants.register(commands)
+    subscriptions.register(commands)
+    schemas.register(commands)
     tokens.register(commands)

@@ -1,4 +1,4 @@
-"""`quire broker balance`: explains or makes the moves of bundles away from overloaded brokers."""
+"""`quire broker list`, and `quire broker balance`, which moves bundles away from overloaded brokers, or explains."""
 
 from typing import Annotated, Any
 
@@ -6,20 +6,36 @@ import typer
 
 from quire_bookie.cli.output import say
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
-from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_data, print_rows
 from quire_bookie.errors import ConfigError
 
 PATH = "/admin/quire/balancing"
+_COLUMNS = (
+    Column("broker", lambda row: row["broker"]),
+    Column("usage", lambda row: f"{row['usage']:.0%}"),
+    Column("of", lambda row: row["resource"]),
+    Column("bundles", lambda row: row["bundles"]),
+    Column("topics", lambda row: row["topics"]),
+    Column("messages/s", lambda row: round(row["messagesPerSecond"])),
+    Column("bytes/s", lambda row: round(row["bytesPerSecond"]), wide=True),
+    Column("", lambda row: row["marks"] or None),
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to `quire broker`."""
 
+    @app.command("list")
+    def list_(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
+        """List the brokers of the cluster, with their usage as they last reported it."""
+        state = get(http, PATH)
+        print_rows(_rows(state), _COLUMNS, output, name=lambda row: row["broker"], empty="no broker is registered")
+
     @app.command()
     def balance(
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves, and make none.")] = False,
         http: Http = DEFAULT_HTTP,
-        format_: FormOption = Form.TABLE,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """Move bundles away from overloaded brokers now, with the reason of each move.
 
@@ -29,10 +45,13 @@ def register(app: typer.Typer) -> None:
         plan = state
         if not dry_run:
             plan = ask(leader_of(http, state), "POST", PATH)
-        if format_ is Form.JSON:
-            print_json(state | plan)
-        else:
+        if output.for_people:
             _show(state, plan, "would move" if dry_run else "moves")
+        elif output is Output.NAME:
+            for move in plan["moves"]:
+                print(move["bundle"])
+        else:
+            print_data(state | plan, output)
 
 
 def leader_of(http: str, state: dict[str, Any]) -> str:
@@ -51,27 +70,7 @@ def leader_of(http: str, state: dict[str, Any]) -> str:
 
 
 def _show(state: dict[str, Any], plan: dict[str, Any], verb: str) -> None:
-    leader = (state["leader"] or {}).get("brokerId")
-    print_table(
-        ("broker", "usage", "of", "bundles", "topics", "messages/s", ""),
-        [
-            (
-                row["broker"],
-                f"{row['usage']:.0%}",
-                row["resource"],
-                row["bundles"],
-                row["topics"],
-                row["messagesPerSecond"],
-                ", ".join(
-                    word
-                    for word, holds in (("leader", row["broker"] == leader), ("draining", row["draining"]))
-                    if holds
-                )
-                or "-",
-            )
-            for row in state["brokers"]
-        ],
-    )
+    print_rows(_rows(state), _COLUMNS, Output.TABLE, name=lambda row: row["broker"], empty="no broker is registered")
     for move in plan["moves"]:
         say(f"{verb} {move['explanation']}")
     for move in plan["queued"]:
@@ -80,3 +79,12 @@ def _show(state: dict[str, Any], plan: dict[str, Any], verb: str) -> None:
         say(note)
     if not plan["moves"] and not plan["queued"]:
         say(f"no bundle moves: the average usage is {plan['average']:.0%}")
+
+
+def _rows(state: dict[str, Any]) -> list[dict[str, Any]]:
+    leader = (state["leader"] or {}).get("brokerId")
+    rows = []
+    for row in state["brokers"]:
+        marks = [word for word, holds in (("leader", row["broker"] == leader), ("draining", row["draining"])) if holds]
+        rows.append(row | {"marks": ", ".join(marks)})
+    return rows

@@ -8,27 +8,34 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from quire_bookie.cli.client_access import client_access
+from quire_bookie.cli.refusals import DeniedError, MissingError, NoAnswerError, RefusedError
 from quire_bookie.errors import ConfigError, PeerProtocolError, QuireError
+from quire_bookie.model import Buffer
 from quire_broker.errors import ServerError
+from quire_broker.managed_ledger.cursors.ack_set import unacked_mask
 from quire_broker.wire import commands
-from quire_broker.wire.entry import seal
+from quire_broker.wire.entry import peek, seal
 from quire_broker.wire.frames import Frame, FrameDecoder, MessageFrame, SendRun, encode
 from quire_broker.wire.hot import encode_send
 from quire_broker.wire.kinds import PROTOCOL_VERSION, InitialPosition, Kind, LookupType, SubscriptionType
-from quire_broker.wire.payload import Message, messages_of
+from quire_broker.wire.payload import Message, batch_of, messages_of
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 ANSWER_TIMEOUT_S = 30.0
 FRAME_BYTES_MAX = 16 * 1024 * 1024
-WINDOW_MESSAGES = 1000
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+"""Of a broker that does not name its limit."""
+WINDOW_ENTRIES = 1000
+WINDOW_BYTES = 16 * 1024 * 1024
 REDIRECTS_MAX = 20
 _TLS_SCHEME = "pulsar+ssl"
+_AFTER_ALL = (1 << 63) - 1
 
 _REPLIES = {
     Kind.SUCCESS: "success",
@@ -40,11 +47,19 @@ _REPLIES = {
 }
 
 
-class BrokerRefusedError(QuireError):
+class BrokerRefusedError(RefusedError):
     """The broker answered with an error, or the connection broke; the message has the reason."""
 
 
-class NoSuchTopicError(BrokerRefusedError):
+class NoBrokerError(BrokerRefusedError, NoAnswerError):
+    """No broker answers at the address."""
+
+
+class DeniedByBrokerError(BrokerRefusedError, DeniedError):
+    """The broker does not know the role, or the role may not do this."""
+
+
+class NoSuchTopicError(BrokerRefusedError, MissingError):
     """The topic does not exist, although its namespace does."""
 
 
@@ -52,17 +67,33 @@ def _refusal(topic: str, code: int, message: str) -> BrokerRefusedError:
     """Return the error for a code that a broker answered about a topic."""
     if code == ServerError.TOPIC_NOT_FOUND and not message:  # else the message says what is missing
         return NoSuchTopicError(f"topic {topic} does not exist")
-    return BrokerRefusedError(f"{topic}: {ServerError(code).name} {message}".rstrip())
+    return _error_of(code, f"{topic}: {ServerError(code).name} {message}".rstrip())
+
+
+def _error_of(code: int, text: str) -> BrokerRefusedError:
+    denied = (ServerError.AUTHENTICATION, ServerError.AUTHORIZATION)
+    return (DeniedByBrokerError if code in denied else BrokerRefusedError)(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message with its position."""
+    """A message with its position. `ends_entry`: no message of the same batch follows."""
 
     ledger_id: int
     entry_id: int
     partition: int
     message: Message
+    ends_entry: bool
+
+
+def received_of(ledger_id: int, entry_id: int, partition: int, entry: Buffer, ack_set: Sequence[int]) -> list[Received]:
+    """Unpack the messages of an entry. `ack_set`: of a batch only those whose bits are set; empty: all.
+
+    PeerProtocolError if the entry cannot be unpacked.
+    """
+    left = unacked_mask(ack_set) if ack_set else -1
+    messages = [each for each in messages_of(entry) if each.batch_index < 0 or left >> each.batch_index & 1]
+    return [Received(ledger_id, entry_id, partition, each, each is messages[-1]) for each in messages]
 
 
 class Connection(asyncio.Protocol):
@@ -74,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
+        self.message_bytes_max = MESSAGE_BYTES_MAX
         self.connected: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.on_frame: dict[tuple[int, int], Callable[[Any], None]] = {}
         self.on_lost: list[Callable[[], None]] = []
@@ -118,7 +150,8 @@ class Connection(asyncio.Protocol):
         elif frame.type == Kind.PING:
             self.write(commands.PONG)
         elif frame.type == Kind.CONNECTED:
-            self.connected.set_result(frame.connected.max_message_size)
+            self.message_bytes_max = frame.connected.max_message_size or self.message_bytes_max
+            self.connected.set_result(self.message_bytes_max)
         elif frame.type == Kind.SEND_RECEIPT:
             self._call_back(Kind.SEND_RECEIPT, frame.send_receipt.producer_id, frame.send_receipt)
         elif frame.type == Kind.SEND_ERROR:
@@ -136,13 +169,13 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, reply: Any) -> None:
         if isinstance(reply, pb.CommandError) and not self.connected.done():
-            self._fail(BrokerRefusedError(f"{ServerError(reply.error).name}: {reply.message}"))
+            self._fail(_error_of(reply.error, f"{ServerError(reply.error).name}: {reply.message}"))
             return
         future = self._waiting.pop(reply.request_id, None)
         if future is None or future.done():
             return
         if isinstance(reply, pb.CommandError):
-            future.set_exception(BrokerRefusedError(f"{ServerError(reply.error).name}: {reply.message}"))
+            future.set_exception(_error_of(reply.error, f"{ServerError(reply.error).name}: {reply.message}"))
         else:
             future.set_result(reply)
 
@@ -204,7 +237,7 @@ class Client:
         except ssl.SSLError as error:
             raise BrokerRefusedError(f"no TLS with {url}: {error.reason or error}") from error
         except OSError as error:
-            raise BrokerRefusedError(
+            raise NoBrokerError(
                 f"no broker answers at {url} ({error.strerror or error}); is `quire standalone` running?"
             ) from error
         try:
@@ -248,14 +281,15 @@ class Client:
 
 
 class Producer:
-    """Sends to one topic, with at most `WINDOW_MESSAGES` unanswered."""
+    """Sends to one topic, with at most `WINDOW_ENTRIES` of together `WINDOW_BYTES` unanswered."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._id = connection.next_id()
         self._name = ""
         self._sequence = 0
-        self._pending: deque[int] = deque()
+        self._pending: deque[tuple[int, int]] = deque()
+        self._pending_bytes = 0
         self._window_open = asyncio.Event()
         self._error: QuireError | None = None
         connection.on_frame[(Kind.SEND_RECEIPT, self._id)] = self._on_receipt
@@ -268,21 +302,37 @@ class Producer:
         reply = await self._connection.ask(Kind.PRODUCER, "producer", body)
         self._name, self._sequence = reply.producer_name, reply.last_sequence_id + 1
 
-    async def send(self, payload: bytes, *, key: str | None, properties: dict[str, str], now_ms: int) -> None:
-        """Send one message; waits while the window is full, but not for its receipt."""
-        while len(self._pending) >= WINDOW_MESSAGES and self._error is None:
+    async def send(
+        self, payloads: Sequence[bytes], *, key: str | None, properties: dict[str, str], now_ms: int
+    ) -> None:
+        """Send messages as one entry, a batch if they are several; waits while the window is full, not for a receipt.
+
+        Key and properties are those of each message.
+        """
+        while self._is_full and self._error is None:
             self._window_open.clear()
             await self._window_open.wait()
         if self._error is not None:
             raise self._error
         metadata = pb.MessageMetadata(producer_name=self._name, sequence_id=self._sequence, publish_time=now_ms)
         if key is not None:
-            metadata.partition_key = key
-        for name, value in properties.items():
-            metadata.properties.add(key=name, value=value)
-        self._pending.append(self._sequence)
-        self._connection.write(encode_send(self._id, self._sequence, seal(metadata, payload)))
-        self._sequence += 1
+            metadata.partition_key = key  # of a batch, too: Key_Shared reads no further
+        if len(payloads) == 1:
+            for name, value in properties.items():
+                metadata.properties.add(key=name, value=value)
+            entry = seal(metadata, payloads[0])
+        else:
+            metadata.num_messages_in_batch = len(payloads)
+            metadata.highest_sequence_id = self._sequence + len(payloads) - 1
+            entry = seal(metadata, batch_of(payloads, key=key, properties=properties))
+        self._pending.append((self._sequence, len(entry)))
+        self._pending_bytes += len(entry)
+        self._connection.write(encode_send(self._id, self._sequence, entry, len(payloads)))
+        self._sequence += len(payloads)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._pending) >= WINDOW_ENTRIES or self._pending_bytes >= WINDOW_BYTES
 
     async def flush(self) -> None:
         """Wait until every send has its receipt; raise an error of the broker."""
@@ -293,8 +343,8 @@ class Producer:
             raise self._error
 
     def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:
-        if self._pending and self._pending[0] == receipt.sequence_id:
-            self._pending.popleft()
+        if self._pending and self._pending[0][0] == receipt.sequence_id:
+            self._pending_bytes -= self._pending.popleft()[1]
         self._window_open.set()
 
     def _on_error(self, error: pb.CommandSendError) -> None:
@@ -320,8 +370,10 @@ class Consumer:
         connection.on_frame[(Kind.MESSAGE, self._id)] = self._on_message
         connection.on_lost.append(lambda: queue.put_nowait(BrokerRefusedError("the connection broke while reading")))
 
-    async def open(self, topic: str, subscription: str | None, *, earliest: bool) -> None:
-        """Subscribe to a topic that exists, and ask for messages."""
+    async def open(
+        self, topic: str, subscription: str | None, *, earliest: bool = False, after: tuple[int, int] | None = None
+    ) -> None:
+        """Subscribe to a topic that exists, and ask for messages. `after`: a reader begins after this entry."""
         self._durable = subscription is not None
         body = pb.CommandSubscribe(
             topic=topic,
@@ -333,8 +385,9 @@ class Consumer:
             force_topic_creation=False,
         )
         if not self._durable:
-            edge = -1 if earliest else (1 << 63) - 1
-            body.start_message_id.ledgerId = body.start_message_id.entryId = edge
+            edge = -1 if earliest else _AFTER_ALL
+            ledger_id, entry_id = (edge, edge) if after is None else after
+            body.start_message_id.ledgerId, body.start_message_id.entryId = ledger_id, entry_id
         await self._connection.ask(Kind.SUBSCRIBE, "subscribe", body)
         self._flow(self.PERMITS)
 
@@ -346,8 +399,8 @@ class Consumer:
         return last.ledgerId, last.entryId
 
     def acknowledge(self, received: Received) -> None:
-        """Acknowledge the entry of a message; does nothing without a subscription."""
-        if self._durable:
+        """Acknowledge the entry of a message, if it is the last one of it; does nothing without a subscription."""
+        if self._durable and received.ends_entry:
             body = pb.CommandAck(consumer_id=self._id, ack_type=0)
             body.message_id.add(ledgerId=received.ledger_id, entryId=received.entry_id)
             self._connection.write(encode(pb.BaseCommand(type=Kind.ACK, ack=body)))
@@ -355,13 +408,14 @@ class Consumer:
     def _on_message(self, frame: MessageFrame) -> None:
         position = frame.command.message.message_id
         try:
-            messages = messages_of(frame.entry)
+            ids = (position.ledgerId, position.entryId, self._partition)
+            found = received_of(*ids, frame.entry, frame.command.message.ack_set)
         except PeerProtocolError as error:
             self._queue.put_nowait(error)
             return
-        for message in messages:
-            self._queue.put_nowait(Received(position.ledgerId, position.entryId, self._partition, message))
-        self._used += len(messages)
+        for one in found:
+            self._queue.put_nowait(one)
+        self._used += peek(frame.entry).num_messages
         if self._used >= self.PERMITS // 2:
             self._flow(self._used)
             self._used = 0

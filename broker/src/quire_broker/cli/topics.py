@@ -1,146 +1,181 @@
-"""`quire topic list`, and `attach` and `lost` after a restore of the metadata."""
+"""`quire topic`: lists, creates, describes and deletes topics over the admin REST."""
 
-import os
-from typing import Annotated, Any
-from urllib.parse import quote
+from typing import Annotated, Any, Final
 
 import typer
 
 from quire_bookie.cli.commands import Commands, new_app
-from quire_bookie.cli.metadata_cluster import Cluster, Metadata, StandaloneData, on_cluster, tell
-from quire_bookie.cli.metadata_restore import Without, reviewing
+from quire_bookie.cli.confirmation import Yes, confirm_name
 from quire_bookie.cli.output import say
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, RefusedError, get
-from quire_bookie.cli.settings import ConfigFile, Settings
-from quire_bookie.cli.tables import Form, FormOption, print_json, print_table
-from quire_bookie.errors import ConfigError
+from quire_bookie.cli.refusals import DeniedError, RefusedError, refusal_of
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
+from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
+from quire_broker.cli import tail, topic_repair
+from quire_broker.cli.admin_paths import namespace_of, topic_of, topic_path
+from quire_broker.cli.topic_stats import TopicStats, stats_of, subscription_rows
+from quire_broker.names import TopicName
+
+Topic = Annotated[str, typer.Argument(help="Topic, e.g. my-topic or persistent://public/default/my-topic.")]
+_COLUMNS: Final = (
+    Column("topic", lambda row: row["topic"]),
+    Column("messages in", lambda row: row["messagesIn"]),
+    Column("entries kept", lambda row: row["entries"]),
+    Column("bytes kept", lambda row: row["size"]),
+    Column("subscriptions (backlog)", lambda row: _backlogs(row)),
+    Column("producers", lambda row: row["producers"], wide=True),
+    Column("bytes in", lambda row: row["bytesIn"], wide=True),
+)
 
 
 def register(commands: Commands) -> None:
     """Add `quire topic`."""
-    app = new_app("Show topics of a running process, and repair them after a restore.")
+    app = new_app("Show, read, create and delete topics, and repair them after a restore.")
     commands.app.add_typer(app, name="topic")
-    app.callback()(lambda: None)
+    _add_showing(app)
+    _add_changing(app)
+    tail.register(app)
+    topic_repair.register(commands, app)
 
+
+def _add_showing(app: typer.Typer) -> None:
     @app.command("list")
     def list_(
         namespace: Annotated[str, typer.Argument(help="tenant/namespace")] = "public/default",
         http: Http = DEFAULT_HTTP,
-        format_: FormOption = Form.TABLE,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """List the topics of a namespace, with counters of those that are loaded."""
         rows = _rows(http, namespace)
-        if format_ is Form.JSON:
-            print_json(rows)
-        elif rows:
-            print_table(
-                ("topic", "messages in", "entries kept", "bytes kept", "subscriptions (backlog)"),
-                [(row["topic"], row["messagesIn"], row["entries"], row["size"], _backlogs(row)) for row in rows],
-            )
-        else:
-            say(f"{namespace} has no topics yet; the first `quire produce` creates one", err=True)
+        empty = f"{namespace} has no topics yet; the first `quire produce` creates one"
+        print_rows(rows, _COLUMNS, output, name=lambda row: row["topic"], empty=empty)
 
     @app.command()
-    def attach(
-        topic: Annotated[str, typer.Argument(help="persistent://tenant/namespace/topic, or that of a partition.")],
-        ledgers: Annotated[list[int], typer.Argument(metavar="LEDGER...", min=0, help="Ids of adopted ledgers.")],
-        create: Annotated[bool, typer.Option("--create", help="Create the topic if the metadata lost it.")] = False,
-        metadata: Metadata = None,
-        config: ConfigFile = None,
-        set_: Settings = None,
-        data: StandaloneData = None,
+    def describe(topic: Topic, http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
+        """Show a topic: partitions, owner, rates, storage, ledgers, producers and subscriptions."""
+        name = topic_of(topic)
+        found = stats_of(http, name)
+        path = topic_path(name)
+        internal = get(http, f"{path}/partitioned-internalStats" if found.partitions else f"{path}/internalStats")
+        value = {"topic": str(name), "partitions": found.partitions, "stats": found.stats, "internal": internal}
+        print_one(value, _facts(name, found, internal), output, name=name)
+
+
+def _add_changing(app: typer.Typer) -> None:
+    @app.command()
+    def create(
+        topic: Topic,
+        partitions: Annotated[int, typer.Option(min=0, help="Number of partitions; 0: a plain topic.")] = 0,
+        http: Http = DEFAULT_HTTP,
     ) -> None:
-        """Put adopted ledgers back into a topic, while a restore of the metadata is under review."""
-        import asyncio  # not needed for --help
+        """Create a topic."""
+        name = topic_of(topic)
+        if partitions:
+            ask(http, "PUT", f"{topic_path(name)}/partitions", partitions)
+            ask(http, "POST", f"{topic_path(name)}/createMissedPartitions")
+        else:
+            ask(http, "PUT", topic_path(name))
+        say(f"{name} is created" + (f" with {partitions} partitions" if partitions else ""))
 
-        from quire_bookie.cli.metadata_cluster import opened_store, settings_of
-        from quire_bookie.env.clock import SystemClock
-        from quire_bookie.model import LedgerId
-        from quire_broker.managed_ledger.attaching import attach as attach_
-        from quire_broker.names import parse_topic
-
-        cluster = Cluster(
-            settings_of(commands, metadata, config, set_), False, None if data is None else os.path.abspath(data)
-        )
-
-        async def work() -> None:
-            name = parse_topic(topic)
-            async with opened_store(cluster) as store:
-                now_ms = SystemClock().now_ms()
-                ids = [LedgerId(one) for one in ledgers]
-                node = await attach_(store, name.ledger_name, ids, now_ms, create=create)
-            listed = ", ".join(str(record.ledger_id) for record in node.ledgers)
-            say(f"{name} has ledgers {listed}: {sum(record.entries for record in node.ledgers)} entries")
-
-        asyncio.run(work())
-
-    _add_lost(commands, app)
-
-
-def _add_lost(commands: Commands, app: typer.Typer) -> None:
-    @on_cluster(commands, app)
-    async def lost(
-        cluster: Cluster,
-        without: Without = None,
-        forget: Annotated[
-            bool, typer.Option("--forget", help="Remove lost ledgers and schemas from topics and metadata.")
-        ] = False,
+    @app.command()
+    def grow(
+        topic: Topic,
+        partitions: Annotated[int, typer.Argument(min=1, help="Number of partitions afterwards.")],
+        http: Http = DEFAULT_HTTP,
     ) -> None:
-        """List ledgers of topics, cursors and schemas that no bookie holds, while a restore is under review."""
-        from quire_bookie.backup.format import BackupError
-        from quire_bookie.backup.settling import unanswered
-        from quire_bookie.model import BookieId
-        from quire_broker.managed_ledger.lost_ledgers import absent_ledgers
-        from quire_broker.managed_ledger.lost_ledgers import forget as forget_ledgers
-        from quire_broker.names import topic_of_ledger
-        from quire_broker.schemas.lost_schemas import absent_schemas, forget_schemas
+        """Add partitions to a partitioned topic. Messages with a key may then go to another partition than before."""
+        name = topic_of(topic)
+        ask(http, "POST", f"{topic_path(name)}/partitions", partitions)
+        say(f"{name} has {partitions} partitions")
 
-        async with reviewing(cluster) as now:
-            store = now.access.metadata
-            holdings = await now.questions.holdings()
-            silent = unanswered(holdings, [BookieId(one) for one in without or []])
-            if silent:
-                raise BackupError("it is not certain which ledgers are lost: " + "; ".join(silent))
-            held = holdings.holders()
-            ledgers, schemas = await absent_ledgers(store, held), await absent_schemas(store, held)
-            if forget:
-                await forget_ledgers(store, ledgers)
-                await forget_schemas(store, schemas)
-        rows: list[dict[str, Any]] = [
-            {"topic": str(topic_of_ledger(one.topic)), "ledger": one.ledger, "state": one.fate.value}
-            | {"entries": one.entries, "cursor": one.cursor or None}
-            for one in ledgers
-        ]
-        rows += [
-            {"topic": identity, "ledger": one.ledger_id, "state": f"schema version {one.version} lost"}
-            | {"entries": None, "cursor": None}
-            for identity, versions in schemas.items()
-            for one in versions
-        ]
-        if cluster.as_json:
-            tell(True, {"ledgers": rows, "forgotten": forget}, "")
-            return
-        names = ("topic", "cursor", "ledger", "entries", "state")
-        if rows:
-            print_table(names, [tuple(row[name] for name in names) for row in rows])
-        done = "they are forgotten" if forget else "nothing was changed; give --forget to remove the lost ones"
-        say(f"{len(rows)} ledgers are on no bookie: {done}" if rows else "no ledger of a topic is lost", err=True)
+    @app.command()
+    def delete(
+        topic: Topic,
+        force: Annotated[bool, typer.Option("--force", help="Even with producers or subscriptions.")] = False,
+        yes: Yes = False,
+        http: Http = DEFAULT_HTTP,
+    ) -> None:
+        """Delete a topic with all its messages and subscriptions."""
+        name = topic_of(topic)
+        found = stats_of(http, name)
+        confirm_name(yes, topic, f"{name} with {found.stats['storageSize']:,} bytes of messages will be deleted")
+        path = topic_path(name) + ("/partitions" if found.partitions else "")
+        ask(http, "DELETE", path + ("?force=true" if force else ""))
+        say(f"{name} is deleted")
+
+    @app.command()
+    def truncate(topic: Topic, yes: Yes = False, http: Http = DEFAULT_HTTP) -> None:
+        """Delete the messages of a topic: every subscription skips its backlog, and consumed ledgers are deleted."""
+        name = topic_of(topic)
+        found = stats_of(http, name)
+        confirm_name(yes, topic, f"{name} with {found.stats['storageSize']:,} bytes of messages will be emptied")
+        ask(http, "DELETE", f"{topic_path(name)}/truncate")
+        say(f"{name} is truncated")
+
+    @app.command()
+    def terminate(topic: Topic, yes: Yes = False, http: Http = DEFAULT_HTTP) -> None:
+        """End a topic: it refuses further messages for ever; consumers read to its end."""
+        name = topic_of(topic)
+        found = stats_of(http, name)
+        confirm_name(yes, topic, f"{name} will refuse all further messages for ever")
+        ask(http, "POST", f"{topic_path(name)}/terminate" + ("/partitions" if found.partitions else ""))
+        say(f"{name} is terminated")
+
+    @app.command()
+    def unload(topic: Topic, http: Http = DEFAULT_HTTP) -> None:
+        """Close a topic at its broker; its clients connect again, perhaps to another broker."""
+        name = topic_of(topic)
+        ask(http, "PUT", f"{topic_path(name)}/unload")
+        say(f"{name} is unloaded")
 
 
 def _rows(http: str, namespace: str) -> list[dict[str, Any]]:
-    parts = namespace.split("/")
-    if len(parts) != 2 or not all(parts):
-        raise ConfigError(f"{namespace}: expected TENANT/NAMESPACE, e.g. public/default")
+    name = namespace_of(namespace)
     try:
-        names: list[str] = get(http, "/admin/v2/persistent/" + "/".join(quote(part, safe="") for part in parts))
+        names: list[str] = get(http, topic_path(TopicName("persistent", name, "")).rstrip("/"))
     except RefusedError as error:
-        raise RefusedError(f"{namespace}: {error}") from error
-    loaded = {row["topic"]: row for row in get(http, "/admin/quire/topics")}
-    empty = {"messagesIn": None, "entries": None, "size": None, "subscriptions": None}
-    return [loaded.get(name, {"topic": name, **empty}) for name in sorted(names)]
+        raise refusal_of(error, namespace) from error
+    try:
+        loaded = {row["topic"]: row for row in get(http, "/admin/quire/topics")}
+    except DeniedError as error:
+        say(f"without counters: {error}", err=True)
+        loaded = {}
+    empty = {"messagesIn": None, "bytesIn": None, "entries": None, "size": None, "producers": None}
+    return [loaded.get(each, {"topic": each, **empty, "subscriptions": None}) for each in sorted(names)]
 
 
 def _backlogs(row: dict[str, Any]) -> str | None:
     if row["subscriptions"] is None:
         return "(not loaded)"
     return ", ".join(f"{name} ({count})" for name, count in sorted(row["subscriptions"].items())) or "-"
+
+
+def _facts(name: TopicName, found: TopicStats, internal: dict[str, Any]) -> dict[str, object]:
+    stats = found.stats
+    parts = internal["partitions"].values() if found.partitions else [internal]
+    owners = {part["ownerBroker"] for part in stats["partitions"].values()} if found.partitions else set()
+    facts: dict[str, object] = {
+        "topic": str(name),
+        "partitions": found.partitions or None,
+        "owner": ", ".join(sorted(owners)) or stats.get("ownerBroker"),
+        "messages in": f"{stats['msgInCounter']:,} since it was loaded, {stats['msgRateIn']:,.0f}/s",
+        "bytes in": f"{stats['bytesInCounter']:,} since it was loaded, {stats['msgThroughputIn']:,.0f}/s",
+        "messages out": f"{stats['msgOutCounter']:,} since it was loaded, {stats['msgRateOut']:,.0f}/s",
+        "entries kept": f"{sum(part['numberOfEntries'] for part in parts):,}",
+        "bytes kept": f"{stats['storageSize']:,}",
+        "backlog": f"{stats['backlogSize']:,} bytes",
+        "ledgers": _ledgers([ledger for part in parts for ledger in part["ledgers"]]),
+        "last entry": None if found.partitions else internal["lastConfirmedEntry"],
+        "producers": len(stats["publishers"]),
+    }
+    for row in subscription_rows(found):
+        facts[f"subscription {row['subscription']}"] = (
+            f"{row['type']}, backlog {row['backlog']:,}, {row['consumers']} consumers"
+        )
+    return facts
+
+
+def _ledgers(ledgers: list[dict[str, Any]]) -> str:
+    ids = [str(ledger["ledgerId"]) for ledger in ledgers]
+    shown = ", ".join(ids) if len(ids) <= 5 else f"{ids[0]} to {ids[-1]} ({len(ids)})"
+    offloaded = sum(bool(ledger["offloaded"]) for ledger in ledgers)
+    return (shown or "-") + (f", {offloaded} offloaded" if offloaded else "")

@@ -1,33 +1,33 @@
 """`quire produce` and `quire consume`: send and print lines, without a Pulsar client."""
 
 import asyncio
-import json
+import contextlib
+import os
+import stat
 import sys
 import zlib
-from collections.abc import Iterator
-from enum import StrEnum
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire_bookie.cli.commands import Commands
-from quire_bookie.cli.output import say, say_content
+from quire_bookie.cli.output import say
+from quire_bookie.cli.tables import Output, OutputOption
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
+from quire_broker.cli.messages import print_message
 
 if TYPE_CHECKING:
     from quire_broker.cli.client import Received
 
 DEFAULT_URL = "pulsar://localhost:6650"
+BATCH_MAX = 1000
+BATCH_BYTES = 128 * 1024
+"""Bounds of a batch, as of Pulsar's own clients."""
 Broker = Annotated[str, typer.Option("--broker", help="Address of a broker.", envvar="QUIRE_BROKER")]
-
-
-class OutputFormat(StrEnum):
-    """How messages are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def register(commands: Commands) -> None:
@@ -41,12 +41,16 @@ def register(commands: Commands) -> None:
         key: Annotated[str | None, typer.Option(help="Key of every message.")] = None,
         property_: Annotated[list[str] | None, typer.Option("--property", help="NAME=VALUE; may be repeated.")] = None,
         whole: Annotated[bool, typer.Option("--whole", help="The whole file is one message.")] = False,
+        batch_max: Annotated[
+            int,
+            typer.Option("--batch-max", min=1, max=BATCH_MAX, help="Messages that one entry may hold; 1: no batches."),
+        ] = BATCH_MAX,
     ) -> None:
         """Send the lines of FILE to TOPIC and wait until all of them are stored."""
-        if str(file) != "-" and not file.is_file():
+        sending = _Sending(file, key, _properties(property_ or []), whole, batch_max)
+        if str(file) != "-" and not file.exists():
             raise ConfigError(f"cannot read {file}: the file does not exist")
-        properties = _properties(property_ or [])
-        count = asyncio.run(_produce(broker, topic, _messages(file, whole=whole), key, properties))
+        count = asyncio.run(_produce(broker, topic, sending))
         say(f"{count} messages stored in {topic}", err=True)
 
     @commands.app.command()
@@ -59,10 +63,10 @@ def register(commands: Commands) -> None:
         latest: Annotated[bool, typer.Option("--latest", help="Start with new messages, not the oldest.")] = False,
         follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end.")] = False,
         count: Annotated[int | None, typer.Option(min=1, help="Stop after this number of messages.")] = None,
-        format_: Annotated[OutputFormat, typer.Option("--format", help="How to print.")] = OutputFormat.TEXT,
+        output: OutputOption = Output.TABLE,
     ) -> None:
         """Print the messages of TOPIC, oldest first, one per line."""
-        asyncio.run(_consume(broker, topic, subscription, latest, follow or latest, count, format_))
+        asyncio.run(_consume(broker, topic, subscription, latest, follow or latest, count, output))
 
 
 def _properties(given: list[str]) -> dict[str, str]:
@@ -75,48 +79,83 @@ def _properties(given: list[str]) -> dict[str, str]:
     return found
 
 
-def _messages(file: Path, *, whole: bool) -> Iterator[bytes]:
-    if str(file) == "-":
-        yield from _pieces(sys.stdin.buffer, whole=whole)
-        return
-    try:
-        with file.open("rb") as opened:
-            yield from _pieces(opened, whole=whole)
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    """What `produce` sends: from where, how, and how many messages an entry may hold."""
+
+    file: Path
+    key: str | None
+    properties: dict[str, str]
+    whole: bool
+    batch_max: int
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[int, int | None]]:
+        """Yield the file descriptor, and the size of a regular file. ConfigError."""
+        if str(self.file) == "-":
+            yield sys.stdin.fileno(), None
+            return
+        try:
+            descriptor = os.open(self.file, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.file}: {error.strerror}") from error
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISDIR(found.st_mode):
+                raise ConfigError(f"cannot read {self.file}: it is a folder")
+            yield descriptor, found.st_size if stat.S_ISREG(found.st_mode) else None
+        finally:
+            os.close(descriptor)
 
 
-def _pieces(stream: BinaryIO, *, whole: bool) -> Iterator[bytes]:
-    if whole:
-        yield stream.read()
-    else:
-        for line in stream:
-            yield line.rstrip(b"\r\n")
-
-
-async def _produce(
-    broker: str, topic: str, messages: Iterator[bytes], key: str | None, properties: dict[str, str]
-) -> int:
+async def _produce(broker: str, topic: str, sending: _Sending) -> int:
+    from quire_bookie.cli.progress import progress
     from quire_broker.cli.client import Producer, open_client
 
     clock = SystemClock()
-    count = 0
-    async with open_client(broker) as client:
-        producers = []
-        for name in await client.partitions(topic, create=True):
-            producer = Producer(await client.owner(name))
-            await producer.open(name)
-            producers.append(producer)
-        for payload in messages:
-            # One key, one partition; without a key the partitions alternate.
-            chosen = zlib.crc32(key.encode()) if key is not None else count
-            await producers[chosen % len(producers)].send(
-                payload, key=key, properties=properties, now_ms=clock.now_ms()
-            )
-            count += 1
-        for producer in producers:
-            await producer.flush()
+    count = entries = 0
+    with sending.opened() as (descriptor, size_bytes):
+        async with open_client(broker) as client:
+            producers = []
+            for name in await client.partitions(topic, create=True):
+                connection = await client.owner(name)
+                producer = Producer(connection)
+                await producer.open(name)
+                producers.append(producer)
+            with progress(f"sending {sending.file}", size_bytes) as advance:
+                async for batch in _batches(descriptor, sending, connection.message_bytes_max):
+                    # One key, one partition; without a key the partitions alternate.
+                    chosen = zlib.crc32(sending.key.encode()) if sending.key is not None else entries
+                    await producers[chosen % len(producers)].send(
+                        batch, key=sending.key, properties=sending.properties, now_ms=clock.now_ms()
+                    )
+                    count += len(batch)
+                    entries += 1
+                    advance(sum(map(len, batch)) + len(batch))
+                for producer in producers:
+                    await producer.flush()
     return count
+
+
+async def _batches(descriptor: int, sending: _Sending, message_bytes_max: int) -> AsyncIterator[list[bytes]]:
+    """Yield the messages of each entry: the lines that one read returned, within the bounds of a batch."""
+    from quire_bookie.env.piped_input import pieces_of
+    from quire_broker.cli.lines import lines_of
+
+    name = "standard input" if str(sending.file) == "-" else str(sending.file)
+    if sending.whole:
+        yield [b"".join([piece async for piece in pieces_of(descriptor, name)])]
+        return
+    async for lines in lines_of(descriptor, name, bytes_max=message_bytes_max):
+        batch: list[bytes] = []
+        size = 0
+        for line in lines:
+            if batch and (len(batch) == sending.batch_max or size + len(line) > BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(line)
+            size += len(line)
+        yield batch
 
 
 async def _consume(
@@ -126,7 +165,7 @@ async def _consume(
     latest: bool,
     follow: bool,
     count: int | None,
-    form: OutputFormat,
+    output: Output,
 ) -> None:
     from quire_broker.cli.client import Consumer, NoSuchTopicError, open_client
 
@@ -149,12 +188,12 @@ async def _consume(
             received = await _next(queue, wait_s=None if follow else _QUIET_S)
             if received is None:
                 break
-            _print(received, form)
+            print_message(received, output)
             consumers[received.partition].acknowledge(received)
             printed += 1
             if printed == count:
                 break
-            if (received.ledger_id, received.entry_id) >= ends[received.partition]:
+            if (received.ledger_id, received.entry_id) >= ends[received.partition] and received.ends_entry:
                 unfinished.discard(received.partition)
 
 
@@ -162,31 +201,16 @@ _QUIET_S = 5.0
 """A subscription may have consumed the end of the topic already: without --follow, this much silence ends it."""
 
 
-async def _next(queue: "asyncio.Queue[Received | QuireError]", wait_s: float | None) -> "Received | None":
-    try:
-        received = await asyncio.wait_for(queue.get(), wait_s)
-    except TimeoutError:
-        return None
+async def next_message(queue: "asyncio.Queue[Received | QuireError]") -> "Received":
+    """Wait for the next message; raise the error that came in its place."""
+    received = await queue.get()
     if isinstance(received, QuireError):
         raise received
     return received
 
 
-def _print(received: "Received", form: OutputFormat) -> None:
-    message = received.message
-    text = message.payload.decode("utf-8", errors="replace")
-    if form is OutputFormat.TEXT:
-        say_content(text)
-        return
-    shown = {
-        "id": f"{received.ledger_id}:{received.entry_id}:{message.batch_index}",
-        "partition": received.partition,
-        "key": message.key,
-        "properties": message.properties,
-        "publish_time_ms": message.publish_time_ms,
-        "event_time_ms": message.event_time_ms,
-        "producer": message.producer_name,
-        "sequence_id": message.sequence_id,
-        "payload": text,
-    }
-    print(json.dumps({name: value for name, value in shown.items() if value is not None}), flush=True)
+async def _next(queue: "asyncio.Queue[Received | QuireError]", wait_s: float | None) -> "Received | None":
+    try:
+        return await asyncio.wait_for(next_message(queue), wait_s)
+    except TimeoutError:
+        return None

@@ -21,7 +21,7 @@ from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
-from quire_broker.managed_ledger.position import LATEST, Position
+from quire_broker.managed_ledger.position import LATEST, Position, StoredEntry
 from quire_broker.names import TopicName
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.subscription_acks import Acknowledgements
@@ -269,6 +269,26 @@ class Subscription:
 
     async def _roll_back(self, rollback_s: int) -> None:
         await self._reset(await self._first_since(self._clock.now_ms() - rollback_s * 1000))
+
+    async def peek(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Return the first unacknowledged entries, whichever consumers hold them: at least one if there is one.
+
+        At most `entries_max`, and none after those that together have `bytes_max` bytes.
+        """
+        found: list[StoredEntry] = []
+        position = self._ledger.next_position(self.cursor.mark_delete)
+        left_bytes = bytes_max
+        while len(found) < entries_max and left_bytes > 0:
+            self._check_open()
+            entries = await self._ledger.read(position, entries_max - len(found), left_bytes)
+            if not entries:
+                break
+            for entry in entries:
+                if not self.cursor.is_acknowledged(entry.position):
+                    found.append(entry)
+                    left_bytes -= len(entry.data)
+            position = self._ledger.next_position(entries[-1].position)
+        return found
 
     async def skip(self, entries: int) -> None:
         """Acknowledge the next `entries` unacknowledged entries, whichever consumers hold them."""

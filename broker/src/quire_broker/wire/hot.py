@@ -83,8 +83,10 @@ class MessageHeads:
         return made
 
 
-def encode_send(producer_id: int, sequence_id: int, entry: bytes) -> bytes:
-    """Encode a SEND of one message, as a client writes it."""
+def encode_send(producer_id: int, sequence_id: int, entry: bytes, messages: int = 1) -> bytes:
+    """Encode a SEND of one message or of a batch of `messages`, as a client writes it."""
     body = b"\x08%b\x10%b" % (varint(producer_id), varint(sequence_id))
+    if messages > 1:
+        body += b"\x18" + varint(messages)
     command = b"\x08\x06\x32%b%b" % (varint(len(body)), body)
     return _SIZES.pack(len(command) + 4 + len(entry), len(command)) + command + entry

@@ -1,4 +1,4 @@
-"""Unpacks the messages of a stored entry: decompresses it and splits batches. For readers, never for the broker.
+"""Packs and unpacks the messages of an entry: decompresses it, splits batches. For clients, never for the broker.
 
     batch payload = { singleMetadataSize(4) SingleMessageMetadata payload(payload_size) } ...
 
@@ -6,7 +6,7 @@ Source: spec pulsar-wire, section 4. Encrypted payloads stay encrypted: only the
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -65,6 +65,21 @@ def messages_of(entry: Buffer) -> list[Message]:
             summary.uuid,
         )
     ]
+
+
+def batch_of(payloads: Sequence[bytes], *, key: str | None, properties: Mapping[str, str]) -> bytes:
+    """Return the payload of a batch of messages that have the same key and properties."""
+    single = SingleMessageMetadata(payload_size=0)
+    if key is not None:
+        single.partition_key = key
+    for name, value in properties.items():
+        single.properties.add(key=name, value=value)
+    parts = []
+    for payload in payloads:
+        single.payload_size = len(payload)
+        encoded = single.SerializeToString()
+        parts += [_U32.pack(len(encoded)), encoded, payload]
+    return b"".join(parts)
 
 
 def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:

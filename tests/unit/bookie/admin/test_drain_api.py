@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quire_bookie.cli import drain
-from quire_bookie.cli.commands import EXIT_FAILED
+from quire_bookie.cli.commands import EXIT_FAILED, EXIT_MISSING
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.cookies import Cookies
 from quire_bookie.metadata.drains import Drains, Progress, Wish
@@ -60,11 +60,11 @@ async def test_requests_are_made_shown_and_withdrawn(server: Server, capsys: pyt
     assert "the auditor has not examined it yet" in capsys.readouterr().out
     await drains.note(seen("leaving", 3, "no room", "no time"))
     assert await server.command("drains") == 0
-    assert capsys.readouterr().out.splitlines() == [
-        f"{X}  drain: leaving: 3 of 4 ledgers left, 3,000 of 4,000 bytes, about 1:01:40 more",
-        "    no room",
-        "    no time",
-    ]
+    shown = capsys.readouterr().out.splitlines()[1].split("  ")
+    progress = "leaving: 3 of 4 ledgers left, 3,000 of 4,000 bytes, about 1:01:40 more"
+    assert [cell.strip() for cell in shown if cell] == [X, "drain", progress, "no room; no time"]
+    assert await server.command("drains", "-o", "name") == 0
+    assert capsys.readouterr().out == f"{X}\n"
     status, answer = await server.ask("GET", "/api/v1/quire/drains")
     assert status == 200 and isinstance(answer, list) and answer[0]["blocked_by"] == ["no room", "no time"]
     assert await server.command("undrain", X) == 0
@@ -73,7 +73,7 @@ async def test_requests_are_made_shown_and_withdrawn(server: Server, capsys: pyt
     await drains.change(lambda found: tuple(replace(one, leaving=True) for one in found))
     assert await server.command("undrain", X) == 0
     assert "returns to its previous state" in capsys.readouterr().out
-    assert await server.command("drains", "--json") == 0
+    assert await server.command("drains", "-o", "json") == 0
     assert '"state": "cancelling"' in capsys.readouterr().out
     await drains.change(lambda _: ())
     assert await server.command("drains") == 0
@@ -97,9 +97,9 @@ async def test_the_command_follows_a_decommission_to_its_end(
     assert "stop its process; its cookie is then removed" in told.out
     await drains.change(lambda _: ())
     await server.store.delete(layout.cookie_path(X))
-    assert await server.command("decommission", X) == 0, "the repeated command reports that it is done"
-    assert "is decommissioned" in capsys.readouterr().out
-    assert await server.command("drain", X) == EXIT_FAILED
+    assert await server.command("decommission", X) == EXIT_MISSING
+    assert "it is decommissioned already or the id is wrong" in capsys.readouterr().err
+    assert await server.command("drain", X) == EXIT_MISSING
     assert f"there is no bookie {X}" in capsys.readouterr().err
 
 
@@ -107,8 +107,8 @@ async def test_a_bookie_without_a_cookie_is_known_while_a_ledger_names_it(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await server.ask("GET", PATH) == (200, {"bookie": X, "wish": None, "state": "forgotten"})
-    assert await server.command("decommission", X) == 0
-    assert "or never belonged to this cluster" in capsys.readouterr().out
+    assert await server.command("decommission", X) == EXIT_MISSING
+    assert f"no bookie {X} belongs to this cluster" in capsys.readouterr().err
     metadata = LedgerMetadata(
         ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(EntryId(0), (X,)),), c_token=1
     )
@@ -149,4 +149,4 @@ async def test_a_loss_is_accepted_only_for_ledgers_on_the_list(
     again = await notes.read(LedgerId(7))
     assert again is not None and (again.accepted_ms, again.attempts) == (note.accepted_ms, 2)
     assert await server.command("unrecoverable") == 0
-    assert "its loss is accepted" in capsys.readouterr().out
+    assert "accepted" in capsys.readouterr().out

@@ -7,12 +7,11 @@ from dataclasses import replace
 from unittest.mock import ANY
 
 import pytest
-import typer
 
 from quire_bookie.admin import ledger_care
-from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.commands import EXIT_CONFLICT, EXIT_FAILED, EXIT_MISSING, EXIT_NO_ANSWER, EXIT_USAGE
 from quire_bookie.cli.main import run
-from quire_bookie.cli.rest import RefusedError
+from quire_bookie.cli.refusals import RefusedError
 from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -64,7 +63,7 @@ async def test_ledgers_are_listed_in_pages_and_by_id(server: Server, capsys: pyt
         after = page["next"]
     assert found == ids
     assert (await server.ask("GET", f"{ROOT}?limit=x"))[0] == 400
-    assert await quire(server, "list", "--json") == 0
+    assert await quire(server, "list", "-o", "json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["ledgerId"] for row in rows] == ids and rows[4]["state"] == "UNREADABLE"
     assert await quire(server, "list", "--limit", "1") == 0
@@ -72,7 +71,7 @@ async def test_ledgers_are_listed_in_pages_and_by_id(server: Server, capsys: pyt
     assert await quire(server, "info", str(writer.ledger_id)) == 0
     told = capsys.readouterr().out
     assert "application" in told and "secret" not in told
-    assert await quire(server, "info", "77") == EXIT_FAILED
+    assert await quire(server, "info", "77") == EXIT_MISSING
     assert "ledger 77 does not exist" in capsys.readouterr().err
     await client.close()
 
@@ -85,13 +84,13 @@ async def test_entries_are_read_as_text_hex_and_json(server: Server, capsys: pyt
     assert "65 6e 74 72 79 20 31 31 38 20 00 ff" in told and "entry 119 .." in told
     assert await quire(server, "read", ledger, "7", "--text") == 0
     assert capsys.readouterr().out == "entry 7 \x00\ufffd\n"
-    assert await quire(server, "read", ledger, "--json") == 0
+    assert await quire(server, "read", ledger, "-o", "json") == 0
     assert len(capsys.readouterr().out.splitlines()) == 120, "page after page"
     assert await quire(server, "read", ledger, "119-") == 0
     assert "entry 119" in capsys.readouterr().out
     for wrong in (("x-y",), ("9-3",), ("1-2", "--hex", "--text")):
         assert await quire(server, "read", ledger, *wrong) == EXIT_USAGE
-    assert await quire(server, "read", ledger, "200-300") == EXIT_FAILED
+    assert await quire(server, "read", ledger, "200-300") == EXIT_MISSING
     assert "has entries 0 to 119; asked for 200" in capsys.readouterr().err
     await client.close()
 
@@ -111,10 +110,10 @@ async def test_a_check_reads_every_replica_and_reports_damage(
     told = capsys.readouterr()
     bookie = stored.value.segments[0].ensemble[0]
     assert f"{bookie}  entries 5 to 8  lacking:" in told.out and "1 ranges are missing or damaged" in told.out
-    assert await quire(server, "check", ledger, "--json", "--rate", "1000") == 1
+    assert await quire(server, "check", ledger, "-o", "json", "--rate", "1000") == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == {"done": 0, "of": 9} and lines[-1] == {"damages": 1, "unknown": 0, "missingCopies": 0}
-    assert await quire(server, "check", "99") == EXIT_FAILED
+    assert await quire(server, "check", "99") == EXIT_MISSING
     assert "does not exist" in capsys.readouterr().err
     await client.close()
 
@@ -151,7 +150,7 @@ async def test_a_long_check_shows_its_progress(
 
     monkeypatch.setattr(ledger_care, "report_on", slowly)
     monkeypatch.setattr(ledger_care, "SIGN_OF_LIFE_S", 0.01)
-    assert await quire(server, "check", str(writer.ledger_id), "--json") == 0
+    assert await quire(server, "check", str(writer.ledger_id), "-o", "json") == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told.count({"done": 0, "of": 9}) > 1 and told.count({"done": 9, "of": 9}) == 1
     await client.close()
@@ -164,7 +163,7 @@ async def test_no_ledger_is_recovered_with_unreviewed_restored_metadata(
     client, writer = await written(server, 2, close=False)
     review = Restoration("b", "c", RestorationState.REVIEW, 1, 2, 3, False)
     await server.store.put(RESTORATION, encode_restoration(review))
-    assert await quire(server, "recover", str(writer.ledger_id)) == EXIT_FAILED
+    assert await quire(server, "recover", str(writer.ledger_id)) == EXIT_CONFLICT
     assert f"`quire metadata orphans adopt {writer.ledger_id}`" in capsys.readouterr().err
     assert (await LedgerNodes(server.store).read(writer.ledger_id)).value.state is LedgerState.OPEN
     await client.close()
@@ -180,31 +179,25 @@ async def test_an_open_ledger_is_checked_without_fencing_and_recovered_on_reques
     assert (await client.read_metadata(writer.ledger_id)).state is LedgerState.OPEN
     assert await quire(server, "recover", ledger) == 0
     assert "is closed: 4 entries" in capsys.readouterr().out
-    assert await quire(server, "recover", ledger, "--json") == 0, "a closed ledger is not changed"
+    assert await quire(server, "recover", ledger, "-o", "json") == 0, "a closed ledger is not changed"
     assert json.loads(capsys.readouterr().out)["state"] == "CLOSED"
     with pytest.raises(LedgerError, match="EFENCED"):
         await writer.append(b"too late")
     await client.close()
 
 
-async def test_a_ledger_is_deleted_only_after_confirmation(
-    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_ledger_is_deleted_only_after_confirmation(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     client, writer = await written(server, 1, close=False)
     ledger = str(writer.ledger_id)
-    monkeypatch.setattr("typer.confirm", _refuse)
-    assert await quire(server, "delete", ledger) != 0
+    assert await quire(server, "delete", ledger) == EXIT_USAGE
     told = capsys.readouterr().err
+    assert "there is no terminal to ask on; give --yes" in told
     assert "application: test" in told and "a writer may still add entries" in told
     assert await client.read_metadata(writer.ledger_id)
     assert await quire(server, "delete", ledger, "--yes") == 0
     assert "is deleted" in capsys.readouterr().out
-    assert await quire(server, "delete", ledger, "--yes") == EXIT_FAILED
+    assert await quire(server, "delete", ledger, "--yes") == EXIT_MISSING
     await client.close()
-
-
-def _refuse(*_: object, **__: object) -> None:
-    raise typer.Abort
 
 
 async def test_a_process_without_the_path_is_distinguished_from_a_missing_ledger(
@@ -217,6 +210,6 @@ async def test_a_process_without_the_path_is_distinguished_from_a_missing_ledger
     assert await quire(server, "check", "7") == EXIT_FAILED
     assert "does not serve this request" in capsys.readouterr().err
     monkeypatch.undo()
-    assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
+    assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "http://127.0.0.1:1"]) == EXIT_NO_ANSWER
     assert "does not answer" in capsys.readouterr().err
     assert await asyncio.to_thread(run, ["ledger", "check", "7", "--http", "nowhere"]) == EXIT_USAGE

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from quire_bookie.admin import quarantine_api
-from quire_bookie.cli.bookie_quarantine import duration_s, since_ms
-from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.commands import EXIT_MISSING, EXIT_USAGE
 from quire_bookie.cli.main import run
+from quire_bookie.cli.times import duration_s, moment_ms
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import UNDELETE_FOR_S_MAX, UNDELETE_LEDGERS_MAX
 from quire_bookie.metadata.collection_hold import HOLD_PATH
@@ -147,14 +147,14 @@ async def test_the_commands_list_and_undelete(admin: Admin, capsys: pytest.Captu
     )
     code, out, _ = await command(capsys, "undelete", "--since", "1h", "--for", "2h", *http)
     assert (code, out) == (0, "undeleted ledgers: 1; this bookie keeps its copies for 2h\n")
-    code, out, _ = await command(capsys, "quarantine", "list", "--format", "json", *http)
+    code, out, _ = await command(capsys, "quarantine", "list", "-o", "json", *http)
     rows = json.loads(out)
     assert [(row["ledger"], row["state"], row["until"] is None) for row in rows] == [
         (one, "undeleted", True),
         (two, "undeleted", False),
     ]
     code, out, err = await command(capsys, "undelete", "4711", *http)
-    assert code == EXIT_FAILED and "ledger 4711 is not in quarantine" in err
+    assert code == EXIT_MISSING and "ledger 4711 is not in quarantine" in err
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_invalid_arguments_are_one_line(words: tuple[str, ...], capsys: pytest.C
 
 def test_times_are_durations_or_dates() -> None:
     now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-    assert since_ms("2h", now) == int(now.timestamp() * 1000) - 7_200_000
-    assert since_ms("2026-01-31T12:00Z", now) == int(now.timestamp() * 1000)
-    assert since_ms("2026-01-31T12:00", now) == int(now.timestamp() * 1000)
+    assert moment_ms("--since", "2h", now) == int(now.timestamp() * 1000) - 7_200_000
+    assert moment_ms("--since", "2026-01-31T12:00Z", now) == int(now.timestamp() * 1000)
+    assert moment_ms("--since", "2026-01-31T12:00", now) == int(now.timestamp() * 1000)
     assert [duration_s("--for", text) for text in ("90s", "1.5m", "2h", "7d")] == [90, 90, 7200, 604_800]
     for text in ("", "5", "h", "-1h", "1w"):
         with pytest.raises(ConfigError):

@@ -70,7 +70,7 @@ def data(filled: Path, tmp_path: Path) -> Path:
 
 
 def look(capsys: pytest.CaptureFixture[str], data: Path, *arguments: str, code: int = 0) -> dict[str, list[Any]]:
-    assert run(["bookie", *arguments, "--data", str(data), "--json"]) == code
+    assert run(["bookie", *arguments, "--data", str(data), "-o", "json"]) == code
     found: dict[str, list[Any]] = json.loads(capsys.readouterr().out)
     return found
 

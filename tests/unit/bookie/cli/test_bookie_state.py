@@ -46,7 +46,7 @@ async def run_once(folder: Path, during: object = None) -> tuple[str, BookieStat
 
 
 def info(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
-    assert run(["bookie", "info", "--data", f"{folder}/bookie", "--json"]) == 0
+    assert run(["bookie", "info", "--data", f"{folder}/bookie", "-o", "json"]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quire_bookie.cli.commands import EXIT_FAILED, EXIT_USAGE
+from quire_bookie.cli.commands import EXIT_NO_ANSWER, EXIT_USAGE
 from quire_bookie.cli.main import run
 from quire_bookie.cli.process import JsonLines
 
@@ -19,9 +19,16 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["version"]) == 0
+@pytest.mark.parametrize("form", ["version", "--version"])
+def test_the_version_is_printed(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([form]) == 0
     assert capsys.readouterr().out.startswith("quire 0.")
+
+
+@pytest.mark.parametrize("command", [[], ["topic"], ["topic", "list"], ["bookie", "start"]])
+def test_help_has_a_short_form(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "-h"]) == 0
+    assert capsys.readouterr().out.startswith(" ".join(["Usage: quire", *command]))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +75,9 @@ def test_a_group_without_a_subcommand_prints_its_help(capsys: pytest.CaptureFixt
 
 
 def test_an_unreachable_server_is_one_line_and_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_FAILED
+    assert run(["topic", "list", "--http", "http://127.0.0.1:1"]) == EXIT_NO_ANSWER
     assert "is it running, with an HTTP port?" in one_line(capsys)
-    assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_FAILED
+    assert run(["consume", "topic", "--broker", "pulsar://127.0.0.1:1"]) == EXIT_NO_ANSWER
     assert "is `quire standalone` running?" in one_line(capsys)
 
 

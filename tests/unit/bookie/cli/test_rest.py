@@ -11,6 +11,7 @@ from urllib.request import HTTPRedirectHandler, OpenerDirector, Request
 import pytest
 
 from quire_bookie.cli import rest
+from quire_bookie.cli.refusals import RefusedError
 from tests.support.sized_answers import sized_answers
 
 LIMIT = 100_000
@@ -57,7 +58,7 @@ def test_a_redirect_from_tls_to_a_plaintext_port_is_refused(ask: Any, monkeypatc
         return handler.redirect_request(request, None, 307, "", {}, "http://b:1/here")  # type: ignore[arg-type]
 
     monkeypatch.setattr(OpenerDirector, "open", redirected)
-    with pytest.raises(rest.RefusedError, match="in plaintext"):
+    with pytest.raises(RefusedError, match="in plaintext"):
         ask("https://a:1", "/away")
 
 
@@ -67,7 +68,7 @@ async def test_a_response_of_the_limit_is_read_and_one_byte_more_is_refused(monk
         text = await asyncio.to_thread(rest.get, f"http://127.0.0.1:{port}", "/here")
         assert len(text) == LIMIT - 2
     async with sized_answers(LIMIT + 1) as port:
-        with pytest.raises(rest.RefusedError, match=f"/here: the response is larger than {LIMIT} byt"):
+        with pytest.raises(RefusedError, match=f"/here: the response is larger than {LIMIT} byt"):
             await asyncio.to_thread(rest.get, f"http://127.0.0.1:{port}", "/here")
 
 
@@ -80,5 +81,5 @@ async def test_a_line_of_the_limit_is_read_and_one_byte_more_is_refused(monkeypa
     async with sized_answers(LIMIT) as port:
         assert len(await asyncio.to_thread(read, port)) == 1
     async with sized_answers(LIMIT + 1) as port:
-        with pytest.raises(rest.RefusedError, match=f"longer than {LIMIT} bytes"):
+        with pytest.raises(RefusedError, match=f"longer than {LIMIT} bytes"):
             await asyncio.to_thread(read, port)

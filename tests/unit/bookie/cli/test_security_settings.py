@@ -177,10 +177,10 @@ def test_settings_that_a_broker_does_not_support_are_refused_with_a_reason(keys:
 @pytest.mark.parametrize("kind", ["standalone", "bookie", "broker", "autorecovery"])
 def test_shown_settings_can_be_read_back(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("toml", "yaml"):
-        assert run(["config", "show", kind, "--format", form]) == 0
+        assert run(["config", "show", kind, "-o", form]) == 0
         file = tmp_path / f"q.{form}"
         file.write_text(capsys.readouterr().out)
-        assert run(["config", "show", kind, "--config", str(file), "--format", form]) == 0
+        assert run(["config", "show", kind, "--config", str(file), "-o", form]) == 0
         assert capsys.readouterr().out == file.read_text()
 
 
@@ -189,7 +189,7 @@ def test_config_show_prints_no_secret(form: str, tmp_path: Path, capsys: pytest.
     file = tmp_path / "quire.toml"
     file.write_text('tokenSecretKey = "hush-hush-hush"\nbookkeeperClientAuthenticationParameters = "token:hush-hush"\n')
     for kind in ("bookie", "broker"):
-        assert run(["config", "show", kind, "--config", str(file), "--format", form]) == 0
+        assert run(["config", "show", kind, "--config", str(file), "-o", form]) == 0
         shown = capsys.readouterr().out
         assert "hush" not in shown
         assert HIDDEN in shown

@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
-from quire_broker.cli.client import BrokerRefusedError, Client
+from quire_bookie.cli.refusals import exit_code_of
+from quire_broker.cli.client import BrokerRefusedError, Client, received_of
+from quire_broker.errors import ServerError
+from quire_broker.wire.entry import seal
 from quire_broker.wire.kinds import LookupType
+from quire_broker.wire.payload import batch_of
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
 
@@ -15,14 +19,14 @@ class _Client(Client):
     def __init__(self, url: str, reply: pb.CommandLookupTopicResponse) -> None:
         super().__init__(url)
         self.reached: list[str] = []
-        self._reply = reply
+        self.reply = reply
 
     async def connection(self, url: str) -> Any:
         self.reached.append(url)
         return self
 
     async def ask(self, *request: object) -> pb.CommandLookupTopicResponse:
-        return self._reply
+        return self.reply
 
 
 def _client(url: str, plain: str, tls: str, kind: LookupType = LookupType.CONNECT) -> _Client:
@@ -52,3 +56,23 @@ async def test_a_client_with_tls_never_continues_in_plaintext(kind: LookupType, 
     with pytest.raises(BrokerRefusedError, match="no port with TLS"):
         await client.owner("t")
     assert client.reached == ["pulsar+ssl://a:1"]
+
+
+def test_only_the_last_unacknowledged_message_of_a_batch_ends_its_entry() -> None:
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=4)
+    entry = seal(metadata, batch_of([b"0", b"1", b"2", b"3"], key=None, properties={}))
+    for ack_set, expected in (([], "0123"), ([0b0110], "12"), ([0b1000], "3"), ([-1], "0123")):
+        found = received_of(7, 8, 0, entry, ack_set)
+        assert "".join(one.message.payload.decode() for one in found) == expected
+        assert [one.ends_entry for one in found] == [False] * (len(expected) - 1) + [True]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("TOPIC_NOT_FOUND", 3), ("AUTHENTICATION", 4), ("AUTHORIZATION", 4), ("METADATA", 1)]
+)
+async def test_a_refused_lookup_has_the_exit_code_of_its_reason(code: str, exit_code: int) -> None:
+    client = _client("pulsar://a:1", "", "", LookupType.FAILED)
+    client.reply.error = ServerError[code].value
+    with pytest.raises(BrokerRefusedError) as refused:
+        await client.owner("t")
+    assert exit_code_of(refused.value) == exit_code

@@ -162,7 +162,7 @@ def test_a_plan_of_moves_is_shown_with_loads_and_reasons(capsys: pytest.CaptureF
     }
     balance._show(state, state, "would move")
     text = capsys.readouterr().out
-    assert "a:1     90%    cpu        4      40  7.5         leader" in text
+    assert "a:1     90%    cpu        4      40           8  leader" in text
     assert text.endswith("would move x from a:1 to b:1\nlater y from a:1 to b:1\nthe rest waits\n")
     balance._show(state, state | {"moves": [], "queued": []}, "moves")
     assert "no bundle moves: the average usage is 50%" in capsys.readouterr().out

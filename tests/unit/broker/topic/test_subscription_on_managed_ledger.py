@@ -317,3 +317,35 @@ def test_entries_stored_long_ago_expire_even_with_a_publish_time_in_the_future()
         await sub.close()
 
     run(scenario, ledger_entries_max=3)
+
+
+def test_a_peek_returns_what_is_not_acknowledged_and_changes_nothing() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger)
+        await _publish(ledger, 0, 20)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, SubscriptionType.SHARED)
+        taken = {0, 1, 2, 4, 5, 6, 7, 9, 13, 14}
+        _ack(sub, consumer, *(delivery.position for _, delivery in link.deliveries if _number(delivery.data) in taken))
+
+        async def peeked(entries_max: int, bytes_max: int = 1 << 20) -> list[int]:
+            found = await process.run(sub.peek(entries_max, bytes_max))
+            return [_number(entry.data) for entry in found]
+
+        left = [number for number in range(20) if number not in taken]
+        backlog, unacked = sub.cursor.backlog, consumer.unacked
+        for count in (1, 2, 3, 9, 10, 11, 1000):
+            assert await peeked(count) == left[:count], "across ledgers"
+        assert await peeked(1000, 1) == left[:1], "at least one entry"
+        assert (sub.cursor.backlog, consumer.unacked) == (backlog, unacked)
+        await process.run(sub.skip_all())
+        assert await peeked(5) == []
+        await sub.close()
+
+    run(scenario, ledger_entries_max=ENTRIES_PER_LEDGER)
+
+
+def _number(data: object) -> int:
+    return peek(data).sequence_id  # type: ignore[arg-type]

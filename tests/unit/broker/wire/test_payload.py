@@ -7,7 +7,7 @@ import pytest
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import FrameDecoder, SendRun
-from quire_broker.wire.payload import messages_of
+from quire_broker.wire.payload import batch_of, messages_of
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "pulsar-wire"
@@ -65,3 +65,13 @@ def test_a_payload_that_cannot_be_unpacked_is_refused() -> None:
     single = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, compression=1, uncompressed_size=10)
     with pytest.raises(PeerProtocolError, match="cannot be decompressed"):
         messages_of(seal(single, b"\xff\xff\xff"))
+
+
+@pytest.mark.parametrize("key", [None, "", "k"])
+def test_a_batch_that_we_pack_is_unpacked_as_it_was(key: str | None) -> None:
+    payloads = [b"", b"one", b"\x00" * 300]
+    metadata = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1, num_messages_in_batch=3)
+    found = messages_of(seal(metadata, batch_of(payloads, key=key, properties={"a": "b"})))
+    assert [(one.payload, one.key, one.properties, one.sequence_id) for one in found] == [
+        (payload, key, {"a": "b"}, 7 + index) for index, payload in enumerate(payloads)
+    ]

@@ -1,0 +1,37 @@
+"""Prints messages that a command has read: their texts for people, all their fields for programs."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from quire_bookie.cli.output import say, say_content
+from quire_bookie.cli.tables import Output, print_item
+from quire_bookie.control_characters import cell_for_terminal
+
+if TYPE_CHECKING:
+    from quire_broker.cli.client import Received
+
+
+def print_message(received: "Received", output: Output) -> None:
+    """Print one message: its text alone, with -o wide after its id, publish time and key."""
+    message = received.message
+    text = message.payload.decode("utf-8", errors="replace")
+    name = f"{received.ledger_id}:{received.entry_id}:{message.batch_index}"
+    if output is Output.TABLE:
+        say_content(text)
+    elif output is Output.WIDE:
+        at = datetime.fromtimestamp(message.publish_time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        key = "-" if message.key is None else cell_for_terminal(message.key)
+        say(f"{name}  {at}  {key}  {text}")
+    else:
+        shown = {
+            "id": name,
+            "partition": received.partition,
+            "key": message.key,
+            "properties": message.properties,
+            "publish_time_ms": message.publish_time_ms,
+            "event_time_ms": message.event_time_ms,
+            "producer": message.producer_name,
+            "sequence_id": message.sequence_id,
+            "payload": text,
+        }
+        print_item({key: value for key, value in shown.items() if value is not None}, output, name=name)
