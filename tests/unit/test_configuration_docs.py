@@ -29,6 +29,17 @@ def test_every_setting_of_a_process_has_a_row() -> None:
             assert any(row.startswith(f"| `{model.key_of(name)}` | `{name}` |") for row in rows), name
 
 
+def test_every_command_on_resources_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    described = DOCS.with_name("cli.md").read_text()
+    for group in ("topic", "subscription", "namespace", "tenant", "schema", "broker", "profile"):
+        assert run([group, "--help"]) == 0
+        listed = capsys.readouterr().out.partition("Commands:\n")[2]
+        names = re.findall(r"^  ([a-z-]+) ", listed, re.MULTILINE)
+        assert len(names) >= 4
+        for name in names:
+            assert f"quire {group} {name}" in described, f"{group} {name}"
+
+
 def test_every_command_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     described = DOCS.with_name("cli.md").read_text()
     for command in (

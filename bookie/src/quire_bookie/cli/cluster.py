@@ -78,6 +78,7 @@ def register(commands: Commands) -> None:
         ]
         empty = "no ledger is unrecoverable: every attempted repair succeeded"
         print_rows(found, columns, output, name=lambda row: row["ledger"], empty=empty)
+
     _add_recovery(app)
 
 
