@@ -70,7 +70,7 @@ def forge(server: StandaloneProcess, ledger: LedgerId, entry_id: int, password: 
 
 
 def test_without_the_password_no_ledger_is_fenced_or_written(server: StandaloneProcess) -> None:
-    quire(server, "produce", TOPIC, "-", stdin="one\ntwo\n")
+    quire(server, "produce", TOPIC, "-", "--batch-max", "1", stdin="one\ntwo\n")
     ledger = ledger_of_topic(server)
     for recovery in (False, True):
         assert forge(server, ledger, 2, b"", recovery=recovery) is Status.UNAUTHORIZED
