@@ -22,7 +22,7 @@ from quire_bookie.cli.refusals import exit_code_of
 from quire_bookie.env.file_modes import keep_new_files_private
 from quire_bookie.errors import QuireError
 
-_OWN = ("--version", "autorecovery", "bookie", "cluster", "completion", "metadata", "profile", "version")
+_OWN = ("--version", "autorecovery", "bookie", "cluster", "completion", "doctor", "metadata", "profile", "version")
 
 # Typer keeps click's exceptions under a private name; its public subclass leads to their root.
 UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro__ if k.__name__ == "ClickException")
@@ -30,7 +30,7 @@ UsageFault: type[typer.BadParameter] = next(k for k in typer.BadParameter.__mro_
 
 def build(arguments: Sequence[str] = ()) -> Commands:
     """Build the command tree for these arguments: only ours if they name one of these, else all installed."""
-    from quire_bookie.cli import autorecovery, bookie, cluster, completion, ledger, metadata, profiles, show
+    from quire_bookie.cli import autorecovery, bookie, cluster, completion, doctor, ledger, metadata, profiles, show
 
     commands = Commands(new_app("Quire: a durable log store that speaks BookKeeper and Pulsar."))
     _add_root(commands)
@@ -42,6 +42,7 @@ def build(arguments: Sequence[str] = ()) -> Commands:
     show.register(commands)
     profiles.register(commands)
     completion.register(commands)
+    doctor.register(commands)
     if not (arguments and arguments[0] in _OWN):
         commands.add_others()
     if completion.COMPLETE_VARIABLE in os.environ:
