@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import aiohttp
 import jwt
 import pytest
 
+from quire_bookie.errors import PeerProtocolError
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
 from quire_broker import limits
@@ -149,6 +151,31 @@ async def test_hostile_handshakes_are_closed(name: str, sent: bytes) -> None:
         assert set(await client.rest()) <= {Kind.CONNECTED, Kind.ERROR}, name
         assert not broker.commands
         assert not proxy.parts.background.failures
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_damaged_frames_close_their_connection_and_harm_no_other(seed: int) -> None:
+    chance = random.Random(seed)
+    async with PlayedBroker() as broker, running_proxy(native=broker.url) as proxy:
+        good = await ProxyClient.open(proxy)
+        await good.connect()
+        named = pb.CommandConnect(client_version="t", protocol_version=19, proxy_to_broker_url="127.0.0.1:1")
+        frames = [HELLO, encode(pb.BaseCommand(type=Kind.CONNECT, connect=named)), encode(lookup()), PING]
+        for _ in range(100):
+            sent = bytearray(b"".join(chance.choices(frames, k=chance.randint(1, 4))))
+            for _ in range(chance.randint(1, 6)):
+                sent[chance.randrange(len(sent))] = chance.randrange(256)
+            client = await ProxyClient.open(proxy)
+            client.writer.write(bytes(sent[: chance.randint(1, len(sent))]))
+            client.writer.write_eof()
+            try:
+                await client.rest()
+            except PeerProtocolError:
+                pytest.fail(f"an answer that is no frame, to {bytes(sent)!r}")
+        assert (await good.ask(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))).type == Kind.PONG
+        await eventually(lambda: len(proxy.seats) == 1)
+        assert not proxy.parts.background.failures
+        assert not proxy.parts.stats.lookups_running
 
 
 async def test_bytes_before_the_answer_of_the_broker_are_refused() -> None:

@@ -102,7 +102,11 @@ class BrokerHttp:
 
     async def _send(self, method: str, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar())
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._parts.limits.http_requests_max),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
         context = await self._parts.connector.tls_context() if url.scheme == "https" else None
         async with asyncio.timeout(self._parts.limits.http_timeout_s):
             return await self._session.request(
@@ -112,7 +116,7 @@ class BrokerHttp:
                 headers=headers,
                 ssl=context if context is not None else True,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None),
+                timeout=aiohttp.ClientTimeout(total=None, sock_read=self._parts.limits.http_timeout_s),
             )
 
     async def _headers(self, request: web.Request, client: Client | None) -> CIMultiDict[str]:
@@ -152,7 +156,13 @@ async def _streamed(request: web.Request, answer: aiohttp.ClientResponse) -> web
         if name.lower() not in _OF_ONE_HOP | named:
             response.headers.add(name, value)
     await response.prepare(request)
-    async for piece in answer.content.iter_any():
-        await response.write(piece)
-    await response.write_eof()
+    try:
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+        await response.write_eof()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        # Its status is sent already: only the end of the connection tells the client that something is missing.
+        log.warning("%s %s: the response broke off: %s", request.method, request.rel_url.raw_path, error)
+        if request.transport is not None:
+            request.transport.abort()
     return response

@@ -69,7 +69,7 @@ class ProxyLimits:
     http_timeout_s: float = setting(
         limits.PROXY_HTTP_S,
         "httpProxyTimeout",
-        "time for a broker to begin its response to a forwarded request, in ms",
+        "time for a broker to begin or continue its response to a forwarded request, in ms",
         unit=MILLISECONDS,
         ge=100,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import jwt
+import pytest
 from aiohttp import web
 
 from quire_bookie.settings.tokens import TokenSettings
@@ -197,3 +198,17 @@ async def test_a_broker_that_does_not_answer_in_time_is_an_error() -> None:
         rest.waits = asyncio.Event()
         assert await status_of(session, "/admin/v2/tenants") == 502
         rest.waits.set()
+
+
+async def test_a_response_that_breaks_off_does_not_look_complete() -> None:
+    async def half(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(half, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with scene(web=f"http://127.0.0.1:{port}") as (_, _, session):
+        with pytest.raises(aiohttp.ClientError):
+            await status_of(session, "/admin/v2/tenants")
+    server.close()
