@@ -10,6 +10,9 @@ its old ledger to the first one of the next at one of these events; without an e
 * unload topic: of one topic, which its owner loads again
 * steady: no event
 
+The gaps of "others" are the longest times between two acknowledgements of the other topics, at the same times: a stall
+of the machine or of a disk stops all topics, a slow move only its own.
+
 Prints each distribution, and those of the steps of the moves, as the brokers log them: `given` steps are those of the
 old owner, `received` steps those of the new one. At the end every topic is read back: each message once, in order.
 `--quick` runs few rounds, `--json FILE` stores the numbers.
@@ -59,6 +62,10 @@ class Bench:
         gap = self.publishing.longest_gap if name == "steady" else self.publishing.gap_of_move
         found = [gap(topic, since_s, until_s) for topic in topics]
         self.gaps.setdefault(name, []).extend(found)
+        others = set(self.publishing.topics) - set(topics)
+        if others:
+            stalls = [self.publishing.longest_gap(topic, since_s, until_s) for topic in others]
+            self.gaps.setdefault(f"{name}: others", []).append(max(stalls))
         print(f"  {name}: {', '.join(f'{gap * 1000:.0f}' for gap in sorted(found))} ms", file=sys.stderr, flush=True)
 
     def steps(self) -> dict[str, list[float]]:

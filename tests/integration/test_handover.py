@@ -249,6 +249,29 @@ async def test_a_move_that_is_cancelled_or_fails_leaves_no_topic_and_no_bundle_b
     assert (await (await Wire.open(third)).lookup()).brokerServiceUrl == third.urls.native
 
 
+async def test_a_bundle_moves_although_its_topic_does_not_close(
+    trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, _ = trio.brokers
+    wire, bundle = await published(first)
+    found = first.topics.find(parse_topic(TOPIC))
+    assert found is not None
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(found.ledger, "save", hangs)
+    monkeypatch.setattr(first.handover, "_close_s", 0.1)
+    await first.unload_bundle(bundle, second.broker_id)
+    await closed(wire)
+    assert second.owners.certain(bundle) and not first.owners.holds(bundle)
+    assert first.topics.find(parse_topic(TOPIC)) is None
+    again = await Wire.open(second)
+    assert (await again.produce()).type == Kind.PRODUCER_SUCCESS
+    await stored(again, range(10, 20))
+    assert await received(await Wire.open(second), 20) == list(range(20))
+
+
 async def test_a_move_goes_on_when_its_caller_is_cancelled(trio: BrokerWorld) -> None:
     first, second, third = trio.brokers
     _, bundle = await published(first)

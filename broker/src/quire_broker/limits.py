@@ -74,6 +74,7 @@ UNREACHABLE_CHECK_S = 60.0  # between two checks of a broker that keeps its leas
 HANDOVER_PREPARE_S = 1.0  # for the next owner of a bundle to prepare its topics; then they are closed anyway
 HANDOVER_SILENT_S = 10.0  # after which a broker that did not prepare in time is waited for again
 HANDOVER_PREPARED_MAX = 64  # topics of a bundle that the next owner prepares; it opens the others without
+MOVE_CLOSE_S = 30.0  # for the topics of a bundle to close; then it moves anyway, and its next owner recovers them
 HANDOVER_TAKE_S = 3.0  # for the next owner of a bundle to take it; then it is released
 HANDOVER_ARRIVAL_S = 10.0  # a client that is sent to the next owner too early waits this long for the bundle
 HANDOVER_TOPICS_MAX = 1_000  # topics with clients that the next owner loads at once; others when they are asked for

@@ -96,6 +96,7 @@ def serving_settings(
         advertise=advertise,
         listeners=listeners,
         stop_s=config.shutdown_timeout_ms / 1000,
+        move_close_s=config.move_close_ms / 1000,
         session=config.part(SessionSettings),
         clients=config.part(ClientLimits),
         balancing=config.part(BalancingSettings),

@@ -19,6 +19,7 @@ from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     FRAME_PADDING_BYTES,
+    MOVE_CLOSE_S,
     SESSION_TIMEOUT_S,
     STANDALONE_DISK_USAGE_THRESHOLD,
     STANDALONE_GC_QUARANTINE_S,
@@ -148,6 +149,13 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         alias="brokerShutdownTimeoutMs",
         ge=1000,
         description="how long a broker that is stopped hands its bundles over, half of it, and closes topics, in ms",
+    )
+    move_close_ms: int = Field(
+        int(MOVE_CLOSE_S * 1000),
+        alias="brokerMoveCloseTimeoutMs",
+        ge=100,
+        description="how long the topics of a bundle may take to close when it moves, in ms; then it moves anyway, and "
+        "its next owner recovers their ledgers",
     )
     deduplication: bool = Field(
         False, alias="brokerDeduplicationEnabled", description="drop repeated sends of a producer by sequence id"

@@ -70,6 +70,8 @@ class BrokerSettings:
     """Further addresses, returned to clients that ask for them by name."""
     stop_s: float = limits.STOP_S
     """How long an orderly end may take; half of it to hand bundles over."""
+    move_close_s: float = limits.MOVE_CLOSE_S
+    """How long the topics of a bundle may take to close when it moves."""
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     unused_topics: UnusedTopicSettings = field(default_factory=UnusedTopicSettings)
@@ -142,7 +144,7 @@ class RunningBroker:
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
         successor = self.balancing.assignments.successor if settings.balancing.enabled else self.isolation.successor
-        self.handover = Handover(self.owners, self.topics, self.policies, successor)
+        self.handover = Handover(self.owners, self.topics, self.policies, successor, settings.move_close_s)
         self.owners.on_modified = Receiving(self.owners, self.topics, self.policies, self.background).modified
 
     @property

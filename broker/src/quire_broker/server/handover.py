@@ -25,6 +25,7 @@ from quire_broker.limits import (
     HANDOVER_TAKE_S,
     HANDOVER_TOPICS_MAX,
     HANDOVERS_MAX,
+    MOVE_CLOSE_S,
 )
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners, owner_urls
@@ -64,12 +65,17 @@ class Handover:
         topics: Topics,
         policies: PolicyStore,
         successor: Callable[[Bundle], Awaitable[str | None]],
+        close_s: float = MOVE_CLOSE_S,
     ) -> None:
-        """`successor`: chooses the id of the broker that gets a bundle; None: there is none."""
+        """`successor`: chooses the id of the broker that gets a bundle; None: there is none.
+
+        `close_s`: how long the topics of a bundle may take to close.
+        """
         self._owners = owners
         self._topics = topics
         self._policies = policies
         self._successor = successor
+        self._close_s = close_s
         self._silent_until_s: dict[str, float] = {}
         """Brokers that did not prepare in time, by id: other moves to them do not wait."""
         self.moved = 0
@@ -103,7 +109,7 @@ class Handover:
             topics = await self.topics_of(bundle)
             target = await self._begin(bundle, to, topics)
             steps.done("prepared")
-            await self._close(topics, closed)
+            await self._close_in_time(bundle, topics, closed)
             steps.done("closed")
             if target is not None:
                 moved = await self._give(bundle, target, closed, steps)
@@ -145,6 +151,18 @@ class Handover:
                 return _Target(offer.to, version)
         self._silent_until_s.pop(offer.to, None)
         return _Target(offer.to, version, owner_urls(data))
+
+    async def _close_in_time(self, bundle: Bundle, topics: list[Topic], closed: list[Topic]) -> None:
+        """Close the ledgers, but give the bundle away without that if it takes too long: the next owner fences them."""
+        try:
+            async with asyncio.timeout(self._close_s):
+                await self._close(topics, closed)
+        except TimeoutError:
+            left = len(topics) - len(closed)
+            log.warning(
+                "%d of %d topics of %s were not closed in %.1f s: the next owner recovers their ledgers",
+                *(left, len(topics), bundle, self._close_s),
+            )
 
     async def _close(self, topics: list[Topic], closed: list[Topic]) -> None:
         """Close the ledgers: of idle topics first, so that the others wait less. Add those closed to `closed`.

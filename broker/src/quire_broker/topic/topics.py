@@ -381,6 +381,8 @@ class Topics:
             if closed:
                 self._settling.start(topic.ledger.settle(), f"the end of {name}")
             else:
+                topic.ledger.stop()
+                self._settling.start(topic.ledger.release(), f"the end of {name}, which was not closed in order")
                 self.let_go(topic)
         return True
 

@@ -53,6 +53,7 @@ class BrokerDrain(ApiModel):
     started_at: Timestamp = Field(description="When it began.")
     moved: Whole = Field(default=0, description="Bundles that other brokers took from it since its start.")
     bundles: Whole = Field(default=0, description="Bundles that it still has.")
+    progress_at: Timestamp | None = Field(default=None, description="When its figures changed last.")
     message: Message = Field(default="", description="What it waits for, human-readable.")
 
 

@@ -140,6 +140,11 @@ class Brokers(ApiModel):
         1,
         description="Number of brokers; 0 stops serving. Of fewer brokers, the last ones are drained before they end.",
     )
+    drain_deadline: Duration = Field(
+        "10m",
+        description="How long a broker that leaves may hand over no bundle. Then it ends nevertheless, and the others "
+        "recover the ledgers of its topics; not while no other broker takes bundles.",
+    )
     target_usage: Annotated[int, Field(ge=1, le=95)] = Field(
         60, description="Percentage of its CPU or network that a broker should use; status.brokerLoad recommends by it."
     )

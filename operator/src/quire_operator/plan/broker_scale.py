@@ -2,20 +2,23 @@
 
 The last broker leaves first, because a StatefulSet removes the highest ordinal. It hands its bundles to others while it
 serves (`DrainBroker`); when it has none left, the StatefulSet gets one less. A pod whose process does not run is
-removed without a drain. While another broker is not ready, or a change of their pods is under way, none that serves
-leaves, so that never two are out. `replicas: 0` stops all of them at once: no broker would take the bundles.
+removed without a drain, and one whose drain makes no progress for `drainDeadline`, unless no other broker takes
+bundles: the others recover the ledgers of its topics. While another broker is not ready, or a change of their pods is
+under way, none that serves leaves, so that never two are out. `replicas: 0` stops all of them at once: no broker would
+take the bundles.
 """
 
 from dataclasses import dataclass
 
 from quire_operator.api.managed_ledger import BrokerDrain
+from quire_operator.api.quantities import duration_s
 from quire_operator.builders.broker import broker_host
 from quire_operator.builders.naming import BROKER, ordinal_of, pod_name
 from quire_operator.plan import rollout
 from quire_operator.plan.actions import DeletePod, DrainBroker, Emit
 from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.observation import ObservedPod
-from quire_operator.plan.operations import rfc3339
+from quire_operator.plan.operations import rfc3339, seconds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Scale:
     actions: tuple[DrainBroker | DeletePod | Emit, ...] = ()
     waits: str | None = None
     """Why no broker leaves although fewer are declared."""
+    late: bool = False
+    """The drain makes no progress, and cannot be given up."""
 
 
 def scale(observed: LedgerObservation) -> Scale:
@@ -47,19 +52,32 @@ def scale(observed: LedgerObservation) -> Scale:
 def _drained(observed: LedgerObservation, pod: ObservedPod, replicas: int) -> Scale:
     """Drain a broker that serves, and let it go when it has nothing left."""
     before, state = _drain_of(observed, pod), observed.leaving
-    started_at = rfc3339(observed.now_s) if before is None else before.started_at
-    record = BrokerDrain(pod=pod.name, uid=pod.uid, started_at=started_at)
-    if state is None:
-        known = before or record
-        return Scale(replicas, known.model_copy(update={"message": "it does not respond"}))
-    record = record.model_copy(update={"moved": state.moved, "bundles": state.bundles})
-    if state.draining and state.bundles == 0:
+    if state is not None and state.draining and state.bundles == 0:
         gone = Emit("BrokerDrained", f"{pod.name} handed over its bundles, {state.moved} since its start")
         return Scale(replicas - 1, actions=(gone,))
+    now = rfc3339(observed.now_s)
+    record = before or BrokerDrain(pod=pod.name, uid=pod.uid, started_at=now)
+    if state is not None:
+        record = record.model_copy(update={"moved": state.moved, "bundles": state.bundles, "message": ""})
+    if before is None or (before.moved, before.bundles) != (record.moved, record.bundles):
+        record = record.model_copy(update={"progress_at": now})
+    late = _is_late(observed, record)
+    if late and (state is None or state.others):
+        limit = observed.resource.spec.brokers.drain_deadline
+        text = f"{pod.name} ends with {record.bundles} bundles left: its drain made no progress for {limit}"
+        return Scale(replicas - 1, record, (Emit("BrokerDrainGivenUp", text, warning=True),))
+    if state is None:
+        return Scale(replicas, record.model_copy(update={"message": "it does not respond"}))
     if not state.others:
-        return Scale(replicas, record.model_copy(update={"message": "no other broker takes bundles"}))
+        return Scale(replicas, record.model_copy(update={"message": "no other broker takes bundles"}), late=late)
     begun = () if before is not None else (Emit("BrokerDrains", f"{pod.name} hands over {state.bundles} bundles"),)
     return Scale(replicas, record, (*begun, DrainBroker(broker_host(observed.resource.meta, pod.name))))
+
+
+def _is_late(observed: LedgerObservation, drain: BrokerDrain) -> bool:
+    """Return whether the drain has made no progress for too long."""
+    since_s = seconds_of(drain.progress_at or drain.started_at)
+    return observed.now_s - since_s > duration_s(observed.resource.spec.brokers.drain_deadline)
 
 
 def _drain_of(observed: LedgerObservation, pod: ObservedPod) -> BrokerDrain | None:

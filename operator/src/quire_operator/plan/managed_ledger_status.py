@@ -178,6 +178,8 @@ def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Findin
     if away:
         within = observed.resource.spec.brokers.rollout.ready_within
         problems.append(("BrokersAway", f"not ready for more than {within}: {', '.join(away)}"))
+    if at.scale is not None and at.scale.late and at.scale.drain is not None:
+        problems.append(("DrainStalled", progress(at.scale.drain)))
     if at.contradictions:
         problems.append(("Contradiction", "; ".join(at.contradictions)))
     if writable.status is Truth.FALSE:

@@ -50,6 +50,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "advertise": "broker.example",
     "advertised_listeners": "external:pulsar://broker.example:6650",
     "shutdown_timeout_ms": 4500,
+    "move_close_ms": 700,
     "max_message_size_bytes": 2048,
     "deduplication": True,
     "batch_index_acks": True,

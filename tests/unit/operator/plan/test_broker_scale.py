@@ -32,6 +32,10 @@ class Brokers(World):
     draining: set[str] = field(default_factory=set)
     bundles: dict[str, int] = field(default_factory=dict)
     moved: dict[str, int] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
+    """Uids of pods that may leave with bundles."""
+    stuck: set[str] = field(default_factory=set)
+    """Uids of pods that respond, but hand over no bundle."""
     per_round: int = 2
     """Bundles that a draining broker hands over in a round."""
 
@@ -75,11 +79,11 @@ class Brokers(World):
 
     def control(self) -> None:
         leaving = [pod for at, pod in self.pods.items() if at >= self.replicas and pod.ready_since_s is not None]
-        for pod in leaving if self.declared else ():
+        for pod in (one for one in leaving if one.uid not in self.given_up) if self.declared else ():
             assert pod.uid in self.draining and self.bundles.get(pod.uid) == 0, "it still had bundles"
         assert len(leaving) <= 1 or self.declared == 0, "one at a time"
         super().control()
-        for uid in self.draining - self.silent:
+        for uid in self.draining - self.silent - self.stuck:
             step = min(self.per_round, self.bundles.setdefault(uid, BUNDLES))
             self.bundles[uid] -= step
             self.moved[uid] = self.moved.get(uid, 0) + step
@@ -134,12 +138,42 @@ def test_a_broker_that_does_not_answer_stays_and_is_reported() -> None:
     world = served(2)
     world.silent = {world.pods[1].uid}
     world.declared = 1
-    world.settle()
+    world.rounds(20, 20.0)
     assert len(world.pods) == 2 and world.status.drain is not None
     assert world.condition("Reconciling").message.endswith("it does not respond")
     world.silent = set()
     world.settle()
     assert world.running() == [GOOD]
+
+
+@pytest.mark.parametrize("state", ["silent", "stuck"])
+def test_a_drain_without_progress_is_given_up(state: str) -> None:
+    world = served(3)
+    world.declared, world.per_round = 2, 1
+    world.rounds(3, 400.0)
+    assert len(world.pods) == 3, "it takes longer than the deadline, with progress"
+    leaving = world.pods[2].uid
+    setattr(world, state, {leaving})
+    world.rounds(1, 250.0)
+    assert len(world.pods) == 3 and world.condition("Degraded").status == "False"
+    world.given_up = {leaving}
+    world.rounds(4, 250.0)
+    assert world.running() == [GOOD] * 2
+    assert world.drains() == ["BrokerDrains", "BrokerDrainGivenUp"]
+    said = next(one for one in world.events if one.reason == "BrokerDrainGivenUp")
+    assert said.warning and said.message.endswith("bundles left: its drain made no progress for 10m")
+    assert world.status.drain is None
+
+
+def test_a_drain_that_cannot_be_given_up_is_reported() -> None:
+    world = served(2)
+    world.draining = {world.pods[0].uid}  # by an administrator
+    world.declared = 1
+    world.settle()
+    assert len(world.pods) == 2
+    degraded = world.condition("Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "DrainStalled")
+    assert degraded.message.endswith("no other broker takes bundles")
 
 
 def test_a_broker_whose_process_does_not_run_goes_without_a_drain() -> None:
