@@ -34,7 +34,7 @@ _names = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneProcess]:
-    settings = ("backlogQuotaCheckIntervalInSeconds=1",)
+    settings = ("backlogQuotaCheckIntervalInSeconds=1", "exposeTopicLevelMetricsInPrometheus=true")
     process = StandaloneProcess(tmp_path_factory.mktemp("quotas"), settings=settings)
     process.start()
     yield process

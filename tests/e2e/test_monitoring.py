@@ -74,6 +74,7 @@ SIMULATED: dict[str, list[Manifest]] = {
     "QuireBrokerBackgroundFailures": [_series("quire_broker_background_failures_total", 0, 1, 0)],
     "QuireBrokerOverloaded": [_series("pulsar_lb_cpu_usage", 10, 95)],
     "QuireNoBrokerLeader": [_series("quire_broker_assignment_fallbacks_total", 0, 1, 0)],
+    "QuireLoopStalls": _histogram("quire_loop_stall_seconds_bucket", "0.01", "1.0"),
     "QuireManyTopics": [_series("pulsar_broker_topics_count", 1, 10001)],
     "QuireManyCursors": [_series("pulsar_broker_subscriptions_count", 1, 10001)],
     "QuirePassesFail": [_series("quire_operator_reconcile_errors_total", 0, 2, 0, kind="Bookie", error="KubeError")],

@@ -54,7 +54,7 @@ def test_it_says_where_it_listens_and_how_to_connect(server: StandaloneProcess) 
 
 
 def test_metrics_are_those_of_bookie_and_broker(server: StandaloneProcess) -> None:
-    quire("produce", "measured", "-", stdin="one\ntwo\n", server=server)
+    quire("produce", "measured", "-", "--batch-max", "1", stdin="one\ntwo\n", server=server)
     texts = []
     for accept in ("*/*", ACCEPT_OPENMETRICS):
         request = urllib.request.Request(server.http + "/metrics", headers={"Accept": accept})
@@ -64,7 +64,9 @@ def test_metrics_are_those_of_bookie_and_broker(server: StandaloneProcess) -> No
     assert families["bookie_SERVER_STATUS"].samples[0].value == 1
     assert families["bookie_journal_JOURNAL_ADD_ENTRY_count"].samples[0].value >= 2
     samples = families["pulsar_in_messages"].samples
-    assert {s.labels["topic"]: s.value for s in samples}["persistent://public/default/measured"] == 2
+    assert [sample.labels for sample in samples] == [{"cluster": "standalone", "namespace": "public/default"}]
+    assert samples[0].value >= 2
+    assert families["quire_loop_stall_seconds"].type == "histogram"
 
 
 def test_its_data_is_for_its_user_alone(tmp_path: Path) -> None:

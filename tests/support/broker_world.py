@@ -16,6 +16,7 @@ from quire_broker.broker_process import start_broker
 from quire_broker.server.broker import BrokerSettings, RunningBroker
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -37,7 +38,7 @@ class BrokerWorld:
 
 @asynccontextmanager
 async def running_brokers(
-    folder: Path, count: int, balancing: BalancingSettings = ASKED_TAKES
+    folder: Path, count: int, balancing: BalancingSettings = ASKED_TAKES, metrics: MetricsSettings | None = None
 ) -> AsyncIterator[BrokerWorld]:
     """Run a bookie in the folder and `count` brokers; stop them at the end."""
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
@@ -49,7 +50,13 @@ async def running_brokers(
     bookie = await start_bookie(bookie_settings, metadata=store, disk=disk, clock=clock, chance=chance)
     topics = TopicsSettings(ledger=with_quorums(ManagedLedgerSettings(), 1))
     settings = BrokerSettings(
-        listen="127.0.0.1", advertise="127.0.0.1", port=0, http_port=0, topics=topics, balancing=balancing
+        listen="127.0.0.1",
+        advertise="127.0.0.1",
+        port=0,
+        http_port=0,
+        topics=topics,
+        balancing=balancing,
+        metrics=metrics or MetricsSettings(),
     )
     try:
         for _ in range(count):

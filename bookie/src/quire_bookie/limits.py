@@ -156,6 +156,8 @@ HTTP_ANSWER_LINE_BYTES_MAX = 1 * MIB  # of one line of a response that is read l
 HTTP_CONNECTIONS_PER_ADDRESS_MAX = 1_000  # of one client address at a time, on the HTTP ports of a process
 SCRAPE_SLICE_S = 0.002  # of a scrape until the event loop runs in between, which happens after the next piece
 SCRAPE_PIECE_SAMPLES = 50  # of a large family that are collected and encoded at once: half a millisecond
+SCRAPE_SAMPLES_MAX = 500_000  # in one response, about 60 MB; the others are counted and left out
+LOOP_SAMPLE_S = 0.02  # between two samples of how late the event loop is: 50 timers a second
 
 # Client
 ADD_TIMEOUT_S = 30.0

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from quire_bookie.admin.bookie_collector import BookieCollector
 from quire_bookie.admin.routes import Need, Route
-from quire_bookie.admin.scraping import scraped
+from quire_bookie.admin.scraping import measure_stalls, scraped
 from quire_bookie.exposition.rendering import Exposition
 from quire_bookie.server.process import BookieState, RunningBookie
 
@@ -25,6 +25,10 @@ class Probes:
         self._bookie = bookie
         self._exposition = Exposition()
         self._exposition.registry.register(BookieCollector(self._running, own_memory=True))
+
+    def measure_stalls(self, app: web.Application) -> None:
+        """Measure the stalls of the event loop while the application runs."""
+        measure_stalls(app, self._exposition)
 
     def routes(self) -> list[Route]:
         """Return the routes with their permissions."""

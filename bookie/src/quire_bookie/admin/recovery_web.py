@@ -13,7 +13,7 @@ from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.recovery_api import RecoveryApi
 from quire_bookie.admin.recovery_collector import RecoveryCollector
 from quire_bookie.admin.routes import ROUTES, Need, Route, register
-from quire_bookie.admin.scraping import scraped
+from quire_bookie.admin.scraping import measure_stalls, scraped
 from quire_bookie.admin.serving import HttpServing
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.tls import ServedContext
@@ -38,6 +38,7 @@ class RecoveryWeb:
         access = access or AdminAccess()
         checked = access.middleware()
         app = self.app = web.Application(middlewares=[errors, from_no_other_site, checked])
+        measure_stalls(app, self._exposition)
         routes = [
             Route("GET", "/healthz", self._health, Need.NOTHING),
             Route("GET", "/readyz", self._health, Need.NOTHING),

@@ -66,8 +66,10 @@ class BookieWeb:
         app = self.app = web.Application(
             middlewares=[errors, from_no_other_site, checked], client_max_size=_BODY_BYTES_MAX
         )
+        probes = Probes(lambda: self._bookie)
+        probes.measure_stalls(app)
         routes = [
-            *Probes(lambda: self._bookie).routes(),
+            *probes.routes(),
             *BookieApi(self._serving, disk, self._open_client).routes(),
             *CollectionApi(self._serving).routes(),
             *QuarantineApi(self._serving, clock).routes(),

@@ -1,7 +1,8 @@
 """Renders registries with the encoders of `prometheus_client`: classic text, or OpenMetrics where a scrape accepts it.
 
-A broker with 10,000 topics has 20 MB of metrics, whose encoding takes more than a second. A scrape therefore encodes
-piece by piece and lets the event loop run in between; the scrapes of a registry take turns.
+A broker with 10,000 topics has 20 MB of metrics of topics, whose encoding takes more than a second. A scrape therefore
+encodes piece by piece and lets the event loop run in between. Concurrent scrapes of a registry in one format share one
+response; those in two formats take turns.
 
     registry.collect() -> a family, or a piece of a large one -> encoder -> its lines without the repeated header
 """
@@ -22,6 +23,9 @@ from quire_bookie import limits
 from quire_bookie.exposition.families import PublishedCounterFamily
 
 SKIPPED = "quire_metrics_skipped_values"
+LEFT_OUT = "quire_metrics_left_out_values"
+PAUSE = Metric("pause", "", "untyped")
+"""A collector that computes for long yields it now and then; it is not shown. The event loop may run there."""
 _OPENMETRICS = "application/openmetrics-text"
 _END = b"# EOF\n"
 _Encoder = Callable[[Collector], bytes]
@@ -29,10 +33,18 @@ _Encoder = Callable[[Collector], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """The response to one scrape."""
+    """The response to one scrape, or to several at a time."""
 
     body: bytearray
     content_type: str
+
+
+@dataclass(slots=True)
+class _Rendering:
+    """A response that is being made."""
+
+    task: asyncio.Task[Scrape]
+    waiting: int = 0
 
 
 class Exposition:
@@ -44,10 +56,30 @@ class Exposition:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._turn = asyncio.Lock()
+        self._renderings: dict[str, _Rendering] = {}
 
     async def scrape(self, accept: str) -> Scrape:
-        """Collect and encode in the format that the Accept header asks for."""
+        """Collect and encode in the format that the Accept header asks for.
+
+        A scrape during another one of the same format gets its response. A response that no scrape waits for any
+        more is given up.
+        """
         encode, content_type = _negotiated(accept)
+        rendering = self._renderings.get(content_type)
+        if rendering is None:
+            task = asyncio.get_running_loop().create_task(self._render(encode, content_type))
+            rendering = self._renderings[content_type] = _Rendering(task)
+        rendering.waiting += 1
+        try:
+            return await asyncio.shield(rendering.task)
+        finally:
+            rendering.waiting -= 1
+            if self._renderings.get(content_type) is rendering and (rendering.task.done() or not rendering.waiting):
+                del self._renderings[content_type]
+            if not rendering.waiting:
+                rendering.task.cancel()
+
+    async def _render(self, encode: _Encoder, content_type: str) -> Scrape:
         loop = asyncio.get_running_loop()
         found = bytearray()  # grows in place; joining 20 MB of pieces at the end would take 15 ms
         async with self._turn:
@@ -90,18 +122,29 @@ class _One:
 
 
 def _encoded(families: Iterable[Metric], encode: _Encoder, *, openmetrics: bool) -> Iterator[bytes]:
-    """Yield the lines of each family or piece, then those of the values that no double can hold, then the end."""
+    """Yield the lines of each family or piece, then those of the values that it omits, then the end."""
     skipped: Counter[str] = Counter()
-    before = ""
+    left_out: Counter[str] = Counter()
+    before, shown = "", 0
     for family in families:
-        if lines := _lines(family, encode, skipped, openmetrics=openmetrics):
+        if shown + len(family.samples) > limits.SCRAPE_SAMPLES_MAX:
+            left_out[family.name] += len(family.samples)
+            yield b""
+        elif family is not PAUSE and (lines := _lines(family, encode, skipped, openmetrics=openmetrics)):
             yield _without_header(lines) if family.name == before else lines
             before = family.name
-    if skipped:
-        family = GaugeMetricFamily(SKIPPED, "values omitted from this response, by metric", labels=["metric"])
-        for name, count in skipped.items():
-            family.add_metric([name], count)
-        yield _lines(family, encode, skipped, openmetrics=openmetrics)
+            shown += len(family.samples)
+        else:
+            yield b""
+    for name, text, omitted in (
+        (SKIPPED, "values omitted from this response, by metric", skipped),
+        (LEFT_OUT, "values omitted because the response would have too many, by metric", left_out),
+    ):
+        if omitted:
+            counts = GaugeMetricFamily(name, text, labels=["metric"])
+            for metric, count in omitted.items():
+                counts.add_metric([metric], count)
+            yield _lines(counts, encode, skipped, openmetrics=openmetrics)
     if openmetrics:
         yield _END
 

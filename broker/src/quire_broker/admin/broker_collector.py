@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from quire_bookie.exposition.connection_memory import add_connection_memory
 from quire_bookie.exposition.families import Families, Names
-from quire_broker.admin.topic_families import topic_families
+from quire_broker.admin.topic_families import namespace_families, topic_families
 from quire_broker.balancing.events import EventKind
 from quire_broker.server.broker import RunningBroker
 
@@ -56,7 +56,7 @@ WINDOWS: Names = {
 
 
 class BrokerCollector:
-    """Collects the metrics of a broker: its own, then those of each loaded topic."""
+    """Collects the metrics of a broker: its own, then those of each namespace with loaded topics, or of each topic."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
@@ -64,7 +64,9 @@ class BrokerCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield all families. The loop may run between two of them, so that topics come, change and go."""
         yield from _families(self._broker)
-        yield from topic_families(self._broker.topics.loaded, self._broker.settings.cluster)
+        settings = self._broker.settings
+        families = topic_families if settings.metrics.of_topics else namespace_families
+        yield from families(self._broker.topics.loaded, settings.cluster)
 
 
 def _families(broker: RunningBroker) -> Families:

@@ -1,12 +1,19 @@
-"""Metrics of topics and their subscriptions, in pieces: there may be hundreds of thousands of values."""
+"""Metrics of topics and their subscriptions: sums of each namespace, or the values of each topic.
+
+Both are collected in pieces, since there may be hundreds of thousands of values.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client.metrics_core import Metric
 
+from quire_bookie import limits
 from quire_bookie.exposition.families import Kind, pieces
+from quire_bookie.exposition.rendering import PAUSE
 from quire_broker.policies.backlog_quota import NO_LIMIT
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
@@ -35,13 +42,17 @@ def _unacked(subscription: Subscription) -> int:
 
 
 class TopicMetric(NamedTuple):
-    """A metric of each topic. `total`: name of its sum over the broker; empty: not published."""
+    """A metric of each topic. `total`: name of its sum over the broker; empty: not published.
+
+    `summed`: whether its sum is a metric of a namespace.
+    """
 
     name: str
     kind: Kind
     text: str
     value: Callable[[Topic], float]
     total: str = ""
+    summed: bool = True
 
 
 TOPIC = (
@@ -73,8 +84,8 @@ TOPIC = (
         "bytes behind the slowest subscription",
         lambda topic: topic.backlog.size_bytes,
     ),
-    TopicMetric("pulsar_storage_backlog_quota_limit", "gauge", "limit of these bytes", _size_limit),
-    TopicMetric("pulsar_storage_backlog_quota_limit_time", "gauge", "limit of the age in s", _age_limit),
+    TopicMetric("pulsar_storage_backlog_quota_limit", "gauge", "limit of these bytes", _size_limit, summed=False),
+    TopicMetric("pulsar_storage_backlog_quota_limit_time", "gauge", "limit of the age in s", _age_limit, summed=False),
     TopicMetric(
         "pulsar_producers_count",
         "gauge",
@@ -105,6 +116,79 @@ SUBSCRIPTION: tuple[tuple[str, Kind, str, Callable[[Subscription], float]], ...]
     ("pulsar_subscription_consumers_count", "gauge", "connected", lambda subscription: len(subscription.consumers)),
 )
 """Name, kind, help text and value of each subscription."""
+SUMMED = tuple(metric for metric in TOPIC if metric.summed)
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """The sums of one namespace."""
+
+    topics: int = 0
+    sums: list[float] = field(default_factory=lambda: [0.0] * len(SUMMED))
+    size_evictions: int = 0
+    age_evictions: int = 0
+    backlog: int = 0
+    unacked: int = 0
+
+    def add(self, topic: Topic) -> None:
+        """Add the values of a topic."""
+        self.topics += 1
+        for place, metric in enumerate(SUMMED):
+            self.sums[place] += metric.value(topic)
+        self.size_evictions += topic.backlog.stats.size_evictions
+        self.age_evictions += topic.backlog.stats.age_evictions
+        for subscription in topic.subscriptions.values():
+            self.backlog += subscription.cursor.backlog
+            self.unacked += _unacked(subscription)
+
+
+_NAMESPACE: tuple[tuple[str, str, Callable[[_Namespace], float]], ...] = (
+    ("pulsar_topics_count", "loaded topics", lambda sums: sums.topics),
+    ("pulsar_subscription_unacked_messages", "delivered, not acknowledged", lambda sums: sums.unacked),
+)
+"""Name, help text and value of the gauges of each namespace beside `SUMMED`."""
+
+
+def namespace_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
+    """Yield the families of the namespaces of these topics, with pauses. Topics may change or be closed in between."""
+    found: dict[str, _Namespace] = {}
+    left = iter(topics)
+    while some := tuple(islice(left, limits.SCRAPE_PIECE_SAMPLES)):
+        for topic in some:
+            found.setdefault(str(topic.name.namespace), _Namespace()).add(topic)
+        yield PAUSE
+    names = ("cluster", "namespace")
+    for place, (name, kind, text, _, total, _) in enumerate(SUMMED):
+        yield from pieces(name, kind, text, names, (((cluster, of), sums.sums[place]) for of, sums in found.items()))
+        if total:
+            everything = sum(sums.sums[place] for sums in found.values())
+            yield from pieces(total, kind, text, ("cluster",), [((cluster,), everything)])
+    for name, text, value_of in _NAMESPACE:
+        yield from pieces(name, "gauge", text, names, (((cluster, of), value_of(sums)) for of, sums in found.items()))
+    backlogs = (((cluster, of, "local"), float(sums.backlog)) for of, sums in found.items())
+    yield from pieces("pulsar_msg_backlog", "gauge", "entries to deliver", (*names, "remote_cluster"), backlogs)
+    evictions = (
+        ((cluster, of, quota), float(count))
+        for of, sums in found.items()
+        for quota, count in (("size", sums.size_evictions), ("time", sums.age_evictions))
+    )
+    yield from pieces(EVICTIONS, "counter", "evictions of messages", (*names, "quota_type"), evictions)
+    yield from _largest_backlogs(topics, cluster)
+
+
+def _largest_backlogs(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
+    """Yield the largest backlog of each namespace, with pauses: what an alert needs without series of topics."""
+    found: dict[str, float] = {}
+    left = iter(topics)
+    while some := tuple(islice(left, limits.SCRAPE_PIECE_SAMPLES)):
+        for topic in some:
+            of = str(topic.name.namespace)
+            backlogs = (subscription.cursor.backlog for subscription in topic.subscriptions.values())
+            found[of] = max(found.get(of, 0.0), *backlogs, 0.0)
+        yield PAUSE
+    name, text = "quire_broker_largest_backlog", "entries to deliver of the subscription that has most of them"
+    rows = (((cluster, of), backlog) for of, backlog in found.items())
+    yield from pieces(name, "gauge", text, ("cluster", "namespace"), rows)
 
 
 def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
@@ -115,7 +199,7 @@ def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
         return cluster, str(topic.name.namespace), str(topic.name)
 
     names = ("cluster", "namespace", "topic")
-    for name, kind, text, value, total in TOPIC:
+    for name, kind, text, value, total, _ in TOPIC:
         rows = ((labels(topic), value(topic)) for topic in topics)
         if not total:
             yield from pieces(name, kind, text, names, rows)
@@ -138,3 +222,4 @@ def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
             for subscription, found in tuple(topic.subscriptions.items())
         )
         yield from pieces(name, kind, text, (*names, "subscription"), owned)
+    yield from _largest_backlogs(topics, cluster)

@@ -9,6 +9,7 @@ from aiohttp import web
 from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.routes import register
+from quire_bookie.admin.scraping import measure_stalls
 from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_broker.admin import (
     anti_affinity,
@@ -71,6 +72,7 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
     app[FORWARDING] = forwarding = Forwarding(broker)
     app.on_cleanup.append(forwarding.close)
     app[status.EXPOSITION] = exposition = Exposition()
+    measure_stalls(app, exposition)
     for collector in (BrokerCollector(broker), *collectors):
         exposition.registry.register(collector)
     of_others = (Route(one.method, one.path, one.handler, Need.SUPER_USER) for one in broker.more_routes())

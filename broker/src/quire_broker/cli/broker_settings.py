@@ -32,6 +32,7 @@ from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
@@ -109,6 +110,7 @@ def serving_settings(
         backlog_quotas=backlog_quota_settings(config),
         tier=config.part(TierSettings),
         schemas=config.part(SchemaBounds),
+        metrics=config.part(MetricsSettings),
         memory=memory_settings(config, machine_memory_bytes()),
     )
 

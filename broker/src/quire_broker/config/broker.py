@@ -31,6 +31,7 @@ from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 
@@ -124,6 +125,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         SchemaBounds,
         UnusedTopicSettings,
         BalancingSettings,
+        MetricsSettings,
     )
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")

@@ -22,7 +22,7 @@ from quire_bookie.admin.origin import (
     refusal_of_origin,
 )
 from quire_bookie.admin.routes import register, route_of
-from quire_bookie.admin.scraping import scraped
+from quire_bookie.admin.scraping import measure_stalls, scraped
 from quire_bookie.env.tls import common_name
 from quire_bookie.exposition.rendering import Exposition
 from quire_broker.admin.answers import errors_as_json, failure
@@ -126,6 +126,7 @@ def make_app(proxy: RunningProxy) -> web.Application:
     app.on_cleanup.append(brokers.close)
     app[EXPOSITION] = exposition = Exposition()
     exposition.registry.register(ProxyCollector(proxy))
+    measure_stalls(app, exposition)
     register(app, ROUTES, routes())
     return app
 

@@ -40,6 +40,7 @@ from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
@@ -80,6 +81,7 @@ class BrokerSettings:
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
     clients: ClientLimits = field(default_factory=ClientLimits)
     balancing: BalancingSettings = field(default_factory=BalancingSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
 

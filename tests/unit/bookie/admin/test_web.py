@@ -81,7 +81,8 @@ async def test_before_the_bookie_serves_the_probes_fail(admin: Admin) -> None:
     for path in ("/healthz", "/readyz", "/heartbeat", "/api/v1/bookie/is_ready"):
         assert await admin.ask("GET", path) == (503, "starting\n")
     assert (await admin.ask("GET", "/api/v1/bookie/state"))[0] == 503
-    assert await admin.ask("GET", "/metrics") == (200, "")
+    status, text = await admin.ask("GET", "/metrics")
+    assert status == 200 and "quire_loop_stall_seconds_count" in text and "bookie_SERVER_STATUS" not in text
 
 
 @pytest.mark.parametrize(

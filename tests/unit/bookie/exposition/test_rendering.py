@@ -13,7 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from quire_bookie import limits
 from quire_bookie.exposition.families import Families, pieces
-from quire_bookie.exposition.rendering import SKIPPED, Exposition, classic_text
+from quire_bookie.exposition.rendering import LEFT_OUT, PAUSE, SKIPPED, Exposition, classic_text
 from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
 
 ROWS = [((f"topic-{number}",), float(number)) for number in range(3 * limits.SCRAPE_PIECE_SAMPLES)]
@@ -177,3 +177,70 @@ def test_every_double_is_shown(value: float) -> None:
     families.add("quire_good", "gauge", "text", value, {})
     (family,) = text_string_to_metric_families(classic_text(families))
     assert family.samples[0].value == float(value)
+
+
+async def test_concurrent_scrapes_of_a_format_share_one_response() -> None:
+    collections = []
+
+    def counted() -> Iterable[Metric]:
+        collections.append(1)
+        return large()
+
+    found = exposition(counted)
+    first, second, other = await asyncio.gather(found.scrape(""), found.scrape(""), found.scrape(ACCEPT_OPENMETRICS))
+    assert first is second and other.content_type != first.content_type
+    assert len(collections) == 2
+    assert (await found.scrape("")).body == first.body
+    assert len(collections) == 3, "a later scrape collects again"
+
+
+async def test_a_scrape_that_ends_leaves_its_response_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCRAPE_SLICE_S", 0.0)
+    pieces_made = []
+
+    def slow() -> Iterable[Metric]:
+        for family in large():
+            pieces_made.append(1)
+            yield family
+
+    found = exposition(slow)
+    gone, stays = asyncio.create_task(found.scrape("")), asyncio.create_task(found.scrape(""))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert b"topic-0" in (await stays).body
+    pieces_made.clear()
+    alone = asyncio.create_task(found.scrape(""))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    alone.cancel()
+    await asyncio.gather(alone, return_exceptions=True)
+    assert alone.cancelled()
+    assert 0 < len(pieces_made) < len(list(large())), "nothing is encoded that no scrape waits for"
+    assert b"topic-0" in (await found.scrape("")).body
+
+
+async def test_values_beyond_the_limit_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCRAPE_SAMPLES_MAX", len(ROWS) - 1)
+    text = (await exposition(large).scrape("")).body.decode()
+    shown = [line for line in text.splitlines() if line.startswith("quire_large{")]
+    assert len(shown) == 2 * limits.SCRAPE_PIECE_SAMPLES
+    assert f'{LEFT_OUT}{{metric="quire_large"}} {float(limits.SCRAPE_PIECE_SAMPLES)}' in text
+
+
+async def test_a_pause_is_not_shown_and_lets_the_loop_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SCRAPE_SLICE_S", 0.0)
+    turns = []
+
+    def computed() -> Iterable[Metric]:
+        yield PAUSE
+        turns.append(len(ran))
+        yield from some()
+
+    ran: list[int] = []
+    found = exposition(computed)
+    scraping = asyncio.create_task(found.scrape(""))
+    for _ in range(20):
+        ran.append(1)
+        await asyncio.sleep(0)
+    assert turns[0] > 1, "the loop ran between the pause and the families"
+    assert "pause" not in scraping.result().body.decode()

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from prometheus_client.metrics_core import Metric
 
+from quire_bookie.exposition.rendering import PAUSE
 from quire_broker.admin.broker_collector import BrokerCollector
-from quire_broker.admin.topic_families import topic_families
+from quire_broker.admin.topic_families import namespace_families, topic_families
 from quire_broker.names import parse_topic
 from quire_broker.server.broker import RunningBroker
+from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.topic.topic import Topic
 from tests.support.broker_world import running_brokers
 from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
@@ -18,6 +21,13 @@ from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, chec
 @pytest.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[RunningBroker]:
     async with running_brokers(tmp_path, 1) as world:
+        yield world.brokers[0]
+
+
+@pytest.fixture
+async def detailed(tmp_path: Path) -> AsyncIterator[RunningBroker]:
+    """A broker that shows each topic."""
+    async with running_brokers(tmp_path / "detailed", 1, metrics=MetricsSettings(of_topics=True)) as world:
         yield world.brokers[0]
 
 
@@ -30,9 +40,8 @@ async def topic_of(broker: RunningBroker, local: str, *subscriptions: str) -> To
     return topic
 
 
-async def test_metrics_are_parsed_in_both_formats(broker: RunningBroker) -> None:
-    await topic_of(broker, "orders", "s", "t")
-    await topic_of(broker, "lonely")
+async def scraped(broker: RunningBroker) -> dict[str, Metric]:
+    """Return the families of a scrape, after a check of both formats."""
     texts = []
     async with aiohttp.ClientSession() as session:
         for accept, content_type in (("*/*", CLASSIC), (ACCEPT_OPENMETRICS, OPENMETRICS)):
@@ -40,7 +49,46 @@ async def test_metrics_are_parsed_in_both_formats(broker: RunningBroker) -> None
             async with session.get(url, headers={"Accept": accept}) as answer:
                 assert answer.headers["Content-Type"].startswith(content_type)
                 texts.append(await answer.text())
-    found = check_formats(*texts)
+    return check_formats(*texts)
+
+
+async def test_a_namespace_has_the_sums_of_its_topics(broker: RunningBroker) -> None:
+    orders, lonely = await topic_of(broker, "orders", "s", "t"), await topic_of(broker, "lonely")
+    orders.stats.messages_in, lonely.stats.messages_in = 3, 4
+    found = await scraped(broker)
+    labels = {"cluster": "standalone", "namespace": "public/default"}
+    for name, value in (
+        ("pulsar_topics_count", 2),
+        ("pulsar_subscriptions_count", 2),
+        ("pulsar_in_messages", 7),
+        ("quire_broker_largest_backlog", 0),
+        ("pulsar_subscription_unacked_messages", 0),
+    ):
+        assert [(sample.labels, sample.value) for sample in found[name].samples] == [(labels, value)], name
+    assert found["pulsar_msg_backlog"].samples[0].labels == {**labels, "remote_cluster": "local"}
+    assert found["pulsar_broker_subscriptions_count"].samples[0].value == 2
+    evictions = found["pulsar_storage_backlog_quota_exceeded_evictions"].samples
+    assert {sample.labels["quota_type"] for sample in evictions} == {"size", "time"}
+    used = {label for family in found.values() for sample in family.samples for label in sample.labels}
+    assert not used & {"topic", "subscription"}
+    assert found["quire_loop_stall_seconds"].type == "histogram"
+
+
+async def test_sums_survive_topics_that_come_and_go_meanwhile(broker: RunningBroker) -> None:
+    topics = [await topic_of(broker, f"t{number}", "s") for number in range(3)]
+    families = namespace_families(topics, "c")
+    assert next(families) is PAUSE
+    await broker.topics.unload(topics[0].name)
+    await topics[1].subscription("later", create=True)
+    found = {family.name: family.samples[0].value for family in families if family is not PAUSE}
+    assert found["pulsar_topics_count"] == 3
+    assert found["quire_broker_largest_backlog"] == 0
+
+
+async def test_on_request_each_topic_and_subscription_has_series(detailed: RunningBroker) -> None:
+    await topic_of(detailed, "orders", "s", "t")
+    await topic_of(detailed, "lonely")
+    found = await scraped(detailed)
     labels = {"cluster": "standalone", "namespace": "public/default", "topic": "persistent://public/default/orders"}
     assert found["pulsar_broker_topics_count"].samples[0].value == 2
     assert found["pulsar_broker_subscriptions_count"].samples[0].value == 2
@@ -51,13 +99,15 @@ async def test_metrics_are_parsed_in_both_formats(broker: RunningBroker) -> None
     evictions = found["pulsar_storage_backlog_quota_exceeded_evictions"].samples
     assert {sample.labels["quota_type"] for sample in evictions} == {"size", "time"}
     assert {sample.value for sample in found["pulsar_storage_backlog_quota_limit"].samples} == {-1}
+    assert found["quire_broker_largest_backlog"].samples[0].labels.keys() == {"cluster", "namespace"}
     assert found["quire_connection_memory_max_bytes"].samples[0].labels == {"cluster": "standalone"}
 
 
-async def test_a_name_has_one_family(broker: RunningBroker) -> None:
-    await topic_of(broker, "orders", "s")
-    names = [family.name for family in BrokerCollector(broker).collect()]
-    assert len(names) == len(set(names)), "few topics: a piece each"
+async def test_a_name_has_one_family(broker: RunningBroker, detailed: RunningBroker) -> None:
+    for one in (broker, detailed):
+        await topic_of(one, "orders", "s")
+        names = [family.name for family in BrokerCollector(one).collect() if family is not PAUSE]
+        assert len(names) == len(set(names)), "few topics: a piece each"
 
 
 async def test_a_subscription_that_is_created_during_a_scrape_does_not_end_it(broker: RunningBroker) -> None:
