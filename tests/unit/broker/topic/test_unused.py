@@ -297,6 +297,7 @@ def test_clients_that_come_while_a_topic_is_being_closed_lose_nothing(seed: int)
                 continue
             topic.publish(producer, [send(number, producer=name)])
             await asyncio.sleep(chance.choice((0.0, 0.01, 0.2)))
+            assert "closed" not in link.heard, "a topic with a client was closed"
             topic.remove_producer(producer)
             await asyncio.sleep(chance.choice((0.0, 0.5, 2.0, 3.0)))
             if any(isinstance(each, Receipt) for each in link.heard):
