@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import itertools
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -30,8 +31,8 @@ class Upkeep:
         self._loop = asyncio.get_running_loop()
         self._awake: dict[ManagedLedger, None] = {}  # in the order in which they woke: simulations repeat it
         self._due: dict[ManagedLedger, float] = {}
-        self._heap: list[tuple[float, int, ManagedLedger]] = []
-        """Times of resting ledgers. One that differs from `_due` is outdated."""
+        self._heap: list[tuple[float, int, weakref.ref[ManagedLedger]]] = []
+        """Times of resting ledgers. One that differs from `_due` is outdated, and keeps nothing in memory."""
         self._numbers = itertools.count()
         self._left: deque[ManagedLedger] = deque()
         """Those that the present round has not called yet."""
@@ -55,8 +56,9 @@ class Upkeep:
         """Call those that are due, or all. Does nothing while the last round runs, except to add to it."""
         now_s = self._loop.time()
         while self._heap and self._heap[0][0] <= now_s:
-            due_s, _, ledger = heapq.heappop(self._heap)
-            if self._due.get(ledger) == due_s:
+            due_s, _, found = heapq.heappop(self._heap)
+            ledger = found()
+            if ledger is not None and self._due.get(ledger) == due_s:
                 self._awake[ledger] = None
         if everyone:
             self._awake.update(dict.fromkeys(self._due))
@@ -77,9 +79,14 @@ class Upkeep:
                 self._awake.pop(ledger, None)
                 self._due[ledger] = due_s
                 if due_s != math.inf:
-                    heapq.heappush(self._heap, (due_s, next(self._numbers), ledger))
+                    heapq.heappush(self._heap, (due_s, next(self._numbers), weakref.ref(ledger)))
         if len(self._heap) > 2 * len(self._due) + PER_STEP:
-            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
-            heapq.heapify(self._heap)
+            self._drop_outdated()
         if self._left:
             self._loop.call_soon(self._step)
+
+    def _drop_outdated(self) -> None:
+        self._heap = [
+            entry for entry in self._heap if (ledger := entry[2]()) is not None and self._due.get(ledger) == entry[0]
+        ]
+        heapq.heapify(self._heap)

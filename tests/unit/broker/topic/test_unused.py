@@ -1,7 +1,9 @@
 """Topics that nothing uses: no periodic work while they rest, closed after a while, there again when needed."""
 
 import asyncio
+import gc
 import random
+import weakref
 
 import pytest
 
@@ -319,5 +321,24 @@ def test_clients_that_come_while_a_topic_is_being_closed_lose_nothing(seed: int)
             assert len(sent) > 5
             assert stored == sorted(set(stored), key=lambda each: int(each[1:]))
             assert set(sent) <= set(stored)
+
+    scenario(work)
+
+
+def test_a_closed_topic_is_not_kept_in_memory() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        unused = _closing(broker)
+        topic = await broker.topics.get(TOPIC)
+        await _publish(broker, topic, 0)
+        await _consume(topic)
+        await broker.topics.tick()
+        known = [weakref.ref(each) for each in (topic, topic.ledger, topic.subscriptions["s"])]
+        del topic
+        await asyncio.sleep(2 * UNUSED_S)
+        assert unused.closed == 1
+        await broker.topics.tick()
+        broker.process.client.writers.clear()  # the fake client keeps closed ones
+        gc.collect()
+        assert [each() for each in known] == [None, None, None]
 
     scenario(work)
