@@ -29,6 +29,7 @@ from tests.sim.metadata import SimMetadataStore
 from tests.support.broker_wire import TOPIC, Wire, received, stored
 from tests.support.broker_world import BrokerWorld, running_brokers
 from tests.support.certificates import Authority
+from tests.support.loops import LOOPS, run_on
 from tests.support.proxy_world import PORTS, PlayedBroker, ProxyClient, eventually, lookup, running_proxy
 
 SECRET = b"a secret of tests that is long enough for HS256"
@@ -314,6 +315,26 @@ async def test_a_side_that_does_not_read_stops_the_other_one(to_client: bool) ->
             moved = 0
             while moved < sent:
                 moved += len(await asyncio.wait_for(client.reader.read(1 << 20), 10))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_what_a_broker_sent_before_its_end_arrives(loop: str) -> None:
+    async def scenario() -> None:
+        bounds = ProxyLimits(buffer_bytes=64 * 1024)
+        async with PlayedBroker() as broker, running_proxy(native=broker.url, limits=bounds) as proxy:
+            client = await ProxyClient.open(proxy)
+            await client.connect(f"127.0.0.1:{broker.port}")
+            sent = 24 << 20  # more than the sockets hold
+            broker.writers[-1].write(b"x" * sent)
+            broker.writers[-1].close()  # it sends the rest first
+            await eventually(lambda: proxy.parts.stats.pauses > 0)
+            taken = 0
+            while part := await asyncio.wait_for(client.reader.read(1 << 20), 20):
+                taken += len(part)
+            assert taken == sent
+            await eventually(lambda: not proxy.seats)
+
+    run_on(loop, scenario())
 
 
 async def test_connections_above_the_limit_are_closed() -> None:

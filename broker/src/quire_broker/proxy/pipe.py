@@ -45,11 +45,13 @@ class _End(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """This socket does not take more: stop reading the other one."""
         self._stats.pauses += 1
-        self.other.transport.pause_reading()
+        if not self.other.transport.is_closing():  # uvloop raises for a closed socket
+            self.other.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read the other one again."""
-        self.other.transport.resume_reading()
+        if not self.other.transport.is_closing():
+            self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Close the other socket, after it has sent what waits."""
