@@ -106,6 +106,8 @@ class ManagedLedger:
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.Task[None] | None = None
         self._settle_s = 0.0
+        self._is_ending = False
+        """Whether it accepts no more appends: the next owner trims, and need not wait for that here."""
         self.was_read_ahead = False
         """Whether its list was read before it was opened: see `preparation`."""
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
@@ -334,7 +336,7 @@ class ManagedLedger:
         self._trim_soon()
 
     def _trim_soon(self) -> None:
-        usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED)
+        usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED) and not self._is_ending
         if self._trimming is None and usable and self._context.availability.now().metadata_reachable:
             self._trimming = self._context.background.spawn(self._trim_in_background(), f"trimming of {self.name}")
 
@@ -421,6 +423,7 @@ class ManagedLedger:
     # ---- the end
     async def drain(self) -> None:
         """Accept no more appends, and store the pending ones. The first step of `save`."""
+        self._is_ending = True
         if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
             await self._appender.drain(_DRAIN_S)
 

@@ -174,3 +174,25 @@ def test_a_new_cursor_or_a_seek_lets_consumed_ledgers_of_an_idle_topic_go() -> N
         assert ledger.entries == 1
 
     run(scenario)
+
+
+def test_a_ledger_that_is_about_to_close_is_trimmed_by_its_next_owner() -> None:
+    """A cursor that passes ledgers with its last save would let the close wait for a write of the list."""
+
+    async def scenario(world: World) -> None:
+        process, following = world.process(), world.process()
+        ledger = await process.open()
+        cursor = await process.run(ledger.open_cursor("s", EARLIEST))
+        await append(ledger, b"one")
+        await process.run(ledger.roll())
+        [last] = await append(ledger, b"two")
+        await process.run(ledger.drain())
+        listed = world.list_node()
+        cursor.acknowledge_cumulative(last)
+        await process.run(ledger.close())
+        assert world.list_node() == listed
+        opened = await following.open()
+        await asyncio.sleep(IDLE_S)
+        assert opened.entries == 0
+
+    run(scenario)
