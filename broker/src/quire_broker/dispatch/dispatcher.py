@@ -169,6 +169,11 @@ class Dispatcher:
         self.stats.reads += 1
         return await self.cursor.read(entries_max=entries_max, bytes_max=self.settings.read_batch_bytes)
 
+    def has_sent_all(self) -> bool:
+        """Return whether nothing is left to send, and note that: the loop then waits for an append without a read."""
+        self.at_tail = not self.held and not self.rewind_wanted and not self.cursor.has_more
+        return self.at_tail
+
     def summary_of(self, entry: StoredEntry, skipped: list[Position]) -> EntrySummary | None:
         """Return the metadata of an entry for clients.
 

@@ -223,7 +223,7 @@ class SharedDispatcher(Dispatcher):
         for _ in range(taken):
             self.held.popleft()
         self._arm_timer()
-        return taken > 0
+        return taken > 0 and (bool(self.replay) or not self.has_sent_all())
 
     def _look_ahead(self) -> int:
         per_consumer = self.settings.look_ahead_per_consumer * len(self.consumers)

@@ -153,6 +153,7 @@ class SingleActiveDispatcher(Dispatcher):
             self.held.extend(entries)
         if consumer is self.serving and consumer.ready:
             self._send(consumer)
+            return not self.has_sent_all()
         return True
 
     def _send(self, consumer: Consumer) -> None:

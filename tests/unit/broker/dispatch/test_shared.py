@@ -76,6 +76,18 @@ async def test_turns_are_of_twenty_messages(stage: Stage) -> None:
     assert stage.link.calls == 3
 
 
+async def test_a_subscription_at_the_tail_reads_once_for_each_append(stage: Stage) -> None:
+    dispatcher = stage.start()
+    await stage.join(0, 100)
+    before = dispatcher.stats.reads
+    for number in range(3):
+        publish(stage, 1)
+        await settle()
+        assert stage.link.entries(0) == list(range(number + 1))
+    assert dispatcher.at_tail
+    assert dispatcher.stats.reads == before + 3, "no read finds that nothing is left"
+
+
 async def test_lower_priority_gets_entries_only_when_the_best_have_no_permits(stage: Stage) -> None:
     stage.start()
     await stage.join(1, 100, priority_level=1)
