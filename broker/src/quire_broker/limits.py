@@ -44,6 +44,7 @@ SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyReque
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
 PARTITIONS_MAX = 10_000
+LIST_SLICE_NAMES = 500  # of a list of topics that are parsed until the event loop runs in between: 3 ms
 UNUSED_TOPIC_S = 600.0  # closeUnusedTopicsAfterSeconds; as long as a ledger is used at least before it is rolled over
 UNUSED_TOPIC_MAX_S = 7 * 24 * 3600.0
 UNLOAD_WAIT_S = 5.0  # a client that wants a topic which is being unloaded waits this long

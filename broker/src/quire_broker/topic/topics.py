@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
@@ -21,7 +22,7 @@ from quire_broker.errors import (
     TooManyOperationsError,
     TopicNotFoundError,
 )
-from quire_broker.limits import PARTITIONS_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
+from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
@@ -311,12 +312,15 @@ class Topics:
 
     async def list(self, namespace: NamespaceName) -> list[TopicName]:
         """Return the persistent topics of a namespace by name, including partitions of partitioned ones."""
-        names = await self._factory.list(f"{namespace}/{PERSISTENT}")
-        found = {topic_of_ledger(name) for name in names}
+        left = iter(await self._factory.list(f"{namespace}/{PERSISTENT}"))
+        found: dict[str, TopicName] = {}
+        while names := tuple(islice(left, LIST_SLICE_NAMES)):
+            found.update({str(name): name for name in map(topic_of_ledger, names)})
+            await asyncio.sleep(0)  # a namespace of 100,000 topics takes half a second
         async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
             count = await self._policies.partitions(partitioned)
-            found.update(partitioned.partitions(count))
-        return sorted(found, key=str)
+            found.update({str(name): name for name in partitioned.partitions(count)})
+        return [found[name] for name in sorted(found)]
 
     # the end
 

@@ -256,6 +256,20 @@ def test_a_namespace_may_not_create_topics_of_too_many_partitions(count: Any) ->
     scenario(work)
 
 
+def test_a_list_of_several_slices_is_whole_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire_broker.topic.topics.LIST_SLICE_NAMES", 2)
+
+    async def work(world: World, broker: Broker) -> None:
+        names = [topic_of(PERSISTENT, NAMESPACE, local) for local in ("e", "b", "d%", "a", "c")]
+        for name in names:
+            await broker.topics.create(name)
+        await broker.topics.create_partitioned(TOPIC, 2)
+        expected = [*names, TOPIC.partition_of(0), TOPIC.partition_of(1)]
+        assert await broker.topics.list(NAMESPACE) == sorted(expected, key=str)
+
+    scenario(work)
+
+
 @pytest.mark.parametrize("local", ["a\nb", "a\x1bb", "x" * 1100])
 def test_no_topic_with_a_refused_name_is_created(local: str) -> None:
     async def work(world: World, broker: Broker) -> None:
