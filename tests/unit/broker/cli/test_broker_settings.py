@@ -53,6 +53,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "move_close_ms": 700,
     "max_message_size_bytes": 2048,
     "deduplication": True,
+    "topic_metrics": True,
     "batch_index_acks": True,
     "batch_index_acks_max_mb": 3,
     "allow_auto_topic_creation": False,
