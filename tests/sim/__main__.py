@@ -12,6 +12,7 @@ from typing import Any
 from tests.sim import (
     autorecovery_scenario,
     bookie_scenario,
+    brokers_scenario,
     churn_scenario,
     collection_scenario,
     damage_scenario,
@@ -20,6 +21,7 @@ from tests.sim import (
     fault_scenario,
     file_scenario,
     filled_scenario,
+    forwarding_scenario,
     gap_scenario,
     ids_scenario,
     ledger_scenario,
@@ -43,6 +45,7 @@ from tests.sim.side_by_side import side_by_side
 SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "autorecovery": autorecovery_scenario.run,
     "bookie": bookie_scenario.run,
+    "brokers": brokers_scenario.run,
     "churn": churn_scenario.run,
     "collection": collection_scenario.run,
     "damage": damage_scenario.run,
@@ -52,6 +55,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "faults": fault_scenario.run,
     "files": file_scenario.run,
     "filled": filled_scenario.run,
+    "forwarding": forwarding_scenario.run,
     "full": churn_scenario.run_on_full_disks,
     "gaps": gap_scenario.run,
     "ids": ids_scenario.run,

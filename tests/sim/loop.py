@@ -22,6 +22,8 @@ from tests.sim.network import SimNetwork
 from tests.sim.plan import Plan
 
 T = TypeVar("T")
+H = TypeVar("H", bound=asyncio.Handle)
+Held = tuple[asyncio.Handle, Callable[..., object], tuple[Any, ...], contextvars.Context]
 COLLECTED_EVERY = 4000
 """Number of clock advances between two garbage collections."""
 _node: contextvars.ContextVar["Node | None"] = contextvars.ContextVar("sim_node", default=None)
@@ -42,6 +44,8 @@ class Node:
     host: str
     incarnation: int = 0
     dead: bool = False
+    held: list[Held] | None = None
+    """The callbacks that wait for the end of a pause; None: it is not paused."""
     on_kill: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -138,6 +142,17 @@ class SimLoop(asyncio.BaseEventLoop):
             cut()
         self.network.drop_node(node)
 
+    def pause(self, node: Node) -> None:
+        """Stop a process without ending it, as SIGSTOP does: none of its callbacks runs until `resume`."""
+        node.held = [] if node.held is None else node.held
+
+    def resume(self, node: Node) -> None:
+        """Let a paused process go on, with everything that became due meanwhile, in order."""
+        held, node.held = node.held or [], None
+        for handle, callback, args, context in held:
+            if not handle.cancelled():
+                self.call_soon(_unless_cancelled, handle, callback, args, context=context)
+
     # ---- scheduling, guarded by the life of the node
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -145,7 +160,8 @@ class SimLoop(asyncio.BaseEventLoop):
         """As asyncio's, but silent once the node is dead (or the simulation over)."""
         if self.is_closed():
             return asyncio.Handle(callback, args, self, context)
-        return super().call_soon(_guard(callback, context), *args, context=context)
+        guarded = _guard(callback, context)
+        return _with_handle(guarded, super().call_soon(guarded, *args, context=context))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -153,7 +169,8 @@ class SimLoop(asyncio.BaseEventLoop):
         """As asyncio's, but silent once the node is dead (or the simulation over)."""
         if self.is_closed():
             return asyncio.TimerHandle(when, callback, args, self, context)
-        return super().call_at(when, _guard(callback, context), *args, context=context)
+        guarded = _guard(callback, context)
+        return _with_handle(guarded, super().call_at(when, guarded, *args, context=context))
 
     # ---- network
     async def create_server(
@@ -199,16 +216,37 @@ class SimLoop(asyncio.BaseEventLoop):
         self.close()
 
 
+class _Guarded:
+    """A callback of a node: silent once the node is dead, and put off while it is paused, unless it is cancelled."""
+
+    __slots__ = ("callback", "handle", "node")
+
+    def __init__(self, callback: Callable[..., object], node: Node) -> None:
+        self.callback, self.node = callback, node
+        self.handle: asyncio.Handle
+
+    def __call__(self, *args: Any) -> None:
+        """Run it now, later or never."""
+        if self.node.held is not None:
+            self.node.held.append((self.handle, self.callback, args, contextvars.copy_context()))
+        elif not self.node.dead:
+            self.callback(*args)
+
+
 def _guard(callback: Callable[..., object], context: contextvars.Context | None) -> Callable[..., object]:
     node = context.get(_node) if context is not None else _node.get()
-    if node is None:
-        return callback
+    return callback if node is None else _Guarded(callback, node)
 
-    def run_while_alive(*args: Any) -> None:
-        if not node.dead:
-            callback(*args)
 
-    return run_while_alive
+def _unless_cancelled(handle: asyncio.Handle, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+    if not handle.cancelled():  # by a callback that went on before it
+        callback(*args)
+
+
+def _with_handle(guarded: Callable[..., object], handle: H) -> H:
+    if isinstance(guarded, _Guarded):
+        guarded.handle = handle
+    return handle
 
 
 def simulate(work: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, time_limit_s: float = 3600.0) -> T:

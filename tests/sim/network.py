@@ -221,6 +221,10 @@ class SimServer:
 
     async def start_serving(self) -> None:
         """Accept from now on."""
+        self.serve()
+
+    def serve(self) -> None:
+        """Accept from now on."""
         self._serving = True
 
     @property

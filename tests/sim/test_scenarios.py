@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(1200)
 """Runs take minutes only if the whole suite runs at the same time."""
 EACH_IN_ONE_PROCESS = [pytest.param(name, marks=pytest.mark.xdist_group(f"sim {name}")) for name in sorted(SCENARIOS)]
 """One process of the test run per scenario, so that the runs of the first test are reused by the second."""
-LONG = {"autorecovery", "bookie", "damage", "stalled"}
+LONG = {"autorecovery", "bookie", "brokers", "damage", "stalled"}
 """Scenarios that take seconds: by default they run once."""
 REPLAYED = [
     pytest.param(*each.values, marks=[*each.marks, *([pytest.mark.slow] if each.values[0] in LONG else [])])

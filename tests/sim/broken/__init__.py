@@ -4,6 +4,7 @@ A checker that never fails proves nothing. `python -m tests.sim.broken` (`make s
 faults, where it must pass, and then under faults, seed after seed, until a checker fails.
 """
 
+from tests.sim.broken.balancing_rules import BALANCING_RULES
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
 from tests.sim.broken.id_rules import ID_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
@@ -29,6 +30,7 @@ VARIANTS = (
     *METADATA_RULES,
     *ID_RULES,
     *OWNERSHIP_RULES,
+    *BALANCING_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Variants of long scenarios: run only with `--long`, or when `--only` names them."""

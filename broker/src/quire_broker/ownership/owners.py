@@ -76,8 +76,8 @@ class BrokerUrls:
 
     @property
     def broker_id(self) -> str:
-        """The id of the broker: host and port of REST."""
-        return urlsplit(self.web).netloc
+        """The id of the broker: host and port of REST, or without REST those for clients; see `Ports.broker_id`."""
+        return urlsplit(self.web or self.clients).netloc
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class Topics:
                 return topic
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
-        future = self._loading.get(name)
+        future = shared = self._loading.get(name)
         if future is None:
             if len(self._loading) >= self._settings.loads_max:
                 raise TooManyOperationsError(f"{self._settings.loads_max} topics are being loaded already")
@@ -150,7 +150,12 @@ class Topics:
             self._loading[name] = future
             # A separate task: the cancellation by one client must not cancel the load for the others.
             self._background.start(self._load_into(future, name, create, may_create), f"load {name}")
-        return await asyncio.shield(future)
+        try:
+            return await asyncio.shield(future)
+        except TopicNotFoundError:
+            if shared is None or not create:
+                raise
+        return await self._get(name, create=create, may_create=may_create)  # the shared load was not to create it
 
     async def _load_into(
         self, future: "asyncio.Future[Topic]", name: TopicName, create: bool, may_create: bool

@@ -23,6 +23,7 @@ from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import Registration
 from quire_broker.policies.store import PolicyStore, encode_json
+from quire_broker.server.ports import Ports, PortSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 A, B = BrokerUrls("pulsar://a:1", "http://a:2"), BrokerUrls("pulsar://b:1", "http://b:2")
@@ -500,3 +501,10 @@ async def test_each_start_has_its_own_instance_number(server: SimMetadata) -> No
     ]
     assert numbers == [0, 1, 2]
     assert "/counters/producer-name/-2" in server.nodes
+
+
+def test_a_broker_without_http_is_known_by_its_address_for_clients_as_in_its_registration() -> None:
+    """The id was empty, so that a leader moved no bundle of such a broker."""
+    ports = Ports(PortSettings("0.0.0.0", "a", 6650, None, None, None))
+    ports.port = 6650
+    assert ports.urls.broker_id == ports.broker_id == "a:6650"

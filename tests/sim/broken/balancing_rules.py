@@ -1,0 +1,34 @@
+"""Broken variants: rules of brokers that share bundles and requests, each removed."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.metadata.election import Election
+from quire_broker.admin import context, spreading
+from quire_broker.balancing.leader import Leader
+from tests.sim.broken.variant import Variant, replaced
+
+
+def _two_leaders() -> tuple[Any, ...]:
+    async def trusted(self: Election) -> bool:
+        return True
+
+    async def forever(self: Leader) -> None:
+        await asyncio.Event().wait()
+
+    return (replaced(Election, "still_leads", trusted), replaced(Leader, "_until_lost", forever))
+
+
+def _forwarded_again() -> tuple[Any, ...]:
+    def broken(request: web.Request) -> bool:
+        return False
+
+    return (replaced(spreading, "is_forwarded", broken), replaced(context, "is_forwarded", broken))
+
+
+BALANCING_RULES = (
+    Variant("two leaders: a leader trusts its lease without a look", "brokers", 4, _two_leaders),
+    Variant("a forwarded request is forwarded again", "forwarding", 7, _forwarded_again),
+)
