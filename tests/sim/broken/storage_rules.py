@@ -36,7 +36,7 @@ def _mark_before_the_flush() -> tuple[Any, ...]:
 
     async def broken(self: FlushWorker[Any]) -> None:
         assert self._swapped is not None
-        await self._move_mark(self._swapped[1])
+        await self._move_mark(self._swapped.mark)
         await proper(self)
 
     return (replaced(FlushWorker, "_flush_swapped", broken),)

@@ -1,8 +1,8 @@
-"""One flush: makes a half of the write cache and the changed ledger states durable.
+"""One part of a flush: makes some ledgers of a half of the write cache, and their changed states, durable.
 
 Owns the order: records are appended and synced, then the index is committed. The index never references a record that
-was not synced before. A flush that runs out of space is rolled back and can be retried: the half still holds every
-entry.
+was not synced before. A part that runs out of space is rolled back and can be retried: the half still holds every
+entry. A crash between two parts loses nothing: the journal still has the entries of both.
 """
 
 import asyncio
@@ -33,19 +33,29 @@ _NO_BOUND: Final = 1 << 62
 
 
 class Flush:
-    """One attempt to flush. The entries of a ledger that was deleted in the meantime are not written."""
+    """One attempt to flush `ledgers`, ascending. The entries of a ledger deleted in the meantime are not written."""
 
-    def __init__(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], logs: LogAppender) -> None:
+    def __init__(
+        self,
+        half: CacheHalf,
+        states: Mapping[LedgerId, LedgerInfo],
+        ledgers: Sequence[LedgerId],
+        logs: LogAppender,
+    ) -> None:
         self._half = half
         self._states = states
+        self._ledgers = ledgers
         self._logs = logs
         self._state_puts: list[tuple[bytes, bytes]] = []
         self._segments: dict[bytes, bytes] = {}
         self.found_full_folder = False
         """After DiskFullError: whether a folder was found full, so that a new attempt may use other folders."""
+        self.entries = 0
+        self.record_bytes = 0
+        """The records written, with their headers."""
 
     async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats) -> None:
-        """Make the half durable. DiskFullError: nothing changed; retry after space was freed."""
+        """Make the ledgers durable. DiskFullError: nothing changed; retry after space was freed."""
         assert not self._segments and not self._state_puts, "an attempt runs once"
         try:
             await self._append()
@@ -56,9 +66,8 @@ class Flush:
             self.found_full_folder = await self._logs.rewind()
             raise
         await self._logs.committed()
-        stats.flushes += 1
-        stats.entries_flushed += self._half.entries
-        stats.bytes_flushed += self._half.payload_bytes
+        stats.entries_flushed += self.entries
+        stats.bytes_flushed += self.record_bytes - self.entries * RECORD_HEADER_BYTES
         stats.index_blocks_written += len(blocks)
 
     async def _append(self) -> None:
@@ -66,10 +75,11 @@ class Flush:
         held = self._half.ledgers
         runs: list[FlushRun] = []
         add = runs.append
-        for ledger in sorted(held):
-            if held[ledger].info.deleted:
+        for ledger in self._ledgers:
+            entries = held.get(ledger)
+            if entries is None or entries.info.deleted:
                 continue
-            ids, places = held[ledger].in_order()
+            ids, places = entries.in_order()
             at, count = 0, len(ids)
             last = ids[-1] >> BLOCK_SHIFT
             while at < count:
@@ -83,7 +93,8 @@ class Flush:
         await self._append_runs(runs)
 
     async def _append_states(self) -> None:
-        for number, ledger in enumerate(sorted(self._states), 1):
+        changed = [ledger for ledger in self._ledgers if ledger in self._states]
+        for number, ledger in enumerate(changed, 1):
             state = encode_state(self._states[ledger])
             self._state_puts.append((state_key(ledger), state))
             writer = await self._logs.writer_for(len(state) + RECORD_HEADER_BYTES)
@@ -118,13 +129,16 @@ class Flush:
     async def _append_stretch(self, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
         size = sum([each[0] for each in segments])
         writer = await self._logs.writer_for(size)
-        base, log, known = writer.append_runs(runs, segments, self._half, size), writer.log, self._segments
+        first, log, known = writer.append_runs(runs, segments, self._half, size), writer.log, self._segments
+        base = first
         for (ledger, ids, _places, start, _stop), (size, tail) in zip(runs, segments, strict=True):
             key = block_key(LedgerId(ledger), ids[start] >> BLOCK_SHIFT)
             segment = segment_head(log, base) + tail
             known[key] = known[key] + segment if key in known else segment
             base += size
         assert base == writer.offset, "the segments cover the stretch"
+        self.entries += sum([stop - start for _ledger, _ids, _places, start, stop in runs])
+        self.record_bytes += base - first
         if writer.has_piece:
             await self._logs.write_out(writer)
         else:

@@ -8,8 +8,9 @@ space, the half stays readable in memory and in the journal. Any error other tha
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from bisect import bisect_right
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.env.space_reserve import SpaceReserve
@@ -29,6 +30,10 @@ _log = logging.getLogger("quire.storage")
 _INDEX_PART = 16
 """An index commit of a flush is smaller than this fraction (1/n) of its entries, or than the margin."""
 _FLUSH_MARGIN_BYTES = 1024 * 1024
+LEDGERS_PER_PART: Final = 8192
+"""Ledgers in one commit. The commit holds the interpreter lock for about a microsecond a key, and the map of the
+ledgers in an entry log is encoded in one step of the loop."""
+_LEDGERS_PER_YIELD: Final = 2048
 M = TypeVar("M")
 T = TypeVar("T")
 
@@ -45,8 +50,31 @@ class Marks(Protocol[M]):
         ...
 
 
+class _Swapped(Generic[M]):
+    """What a swap captured, and how far its flush is."""
+
+    __slots__ = ("flushed", "mark", "needed_bytes", "states")
+
+    def __init__(self, states: dict[LedgerId, LedgerInfo], mark: M, needed_bytes: int) -> None:
+        self.states = states
+        """The changed states that are not flushed yet."""
+        self.mark = mark
+        self.needed_bytes = needed_bytes
+        """The records that are not flushed yet."""
+        self.flushed = LedgerId(-1)
+        """All ledgers up to this one are flushed."""
+
+    def remaining(self, half: CacheHalf) -> list[LedgerId]:
+        """Return the ledgers that are not flushed yet, ascending."""
+        ledgers = sorted({*half.ledgers, *self.states})
+        return ledgers[bisect_right(ledgers, self.flushed) :]
+
+
 class FlushWorker(Generic[M]):
-    """Flushes when a half is full, every `flush_interval_s`, and on request."""
+    """Flushes when a half is full, every `flush_interval_s`, and on request.
+
+    A half of many ledgers is flushed in parts, each with its own commit, and is released with the last one.
+    """
 
     def __init__(
         self,
@@ -83,7 +111,7 @@ class FlushWorker(Generic[M]):
         self._wanted = asyncio.Event()
         self._space_freed = asyncio.Event()
         self._space_freed.set()
-        self._swapped: tuple[dict[LedgerId, LedgerInfo], M] | None = None
+        self._swapped: _Swapped[M] | None = None
         self._closing = False
         self._steps: set[asyncio.Task[Any]] = set()
         self.task: asyncio.Task[None] | None = None
@@ -183,14 +211,14 @@ class FlushWorker(Generic[M]):
         if not self._appender.leave_log(DISK_FULL_SEAL_BYTES_MIN):
             return False
         with self._failing():
-            await self._write(CacheHalf([]), {})
+            await self._write(CacheHalf([]), {}, (), 0)
         return True
 
     async def write_state(self, info: LedgerInfo) -> None:
         """Make one state durable, in an entry log and in the index. The caller holds the write lock."""
         assert self.write_lock.locked()
         with self._failing():
-            await self._write(CacheHalf([]), {info.ledger_id: info})
+            await self._write(CacheHalf([]), {info.ledger_id: info}, (info.ledger_id,), 0)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
@@ -206,17 +234,17 @@ class FlushWorker(Generic[M]):
     def _swap(self) -> None:
         """Capture, in one loop step, the half, the changed states and the journal position that they cover."""
         assert self._swapped is None, "a swapped half is flushed before the next swap"
-        self._cache.swap()
-        self._swapped = (self._states.begin_flush(), self.marks.capture())
+        half = self._cache.swap()
+        needed_bytes = half.payload_bytes + half.entries * RECORD_HEADER_BYTES
+        self._swapped = _Swapped(self._states.begin_flush(), self.marks.capture(), needed_bytes)
 
     async def _flush_swapped(self) -> None:
         half, swapped = self._cache.flushing, self._swapped
         assert half is not None and swapped is not None
         assert self.write_lock.locked(), "one flush at a time"
-        states, mark = swapped
         began_s = asyncio.get_running_loop().time()
         try:
-            await self._write(half, states)
+            await self._flush_parts(half, swapped)
             self._stats.flush_seconds.observe(asyncio.get_running_loop().time() - began_s)
         except DiskFullError as error:
             self._stats.flushes_failed += 1
@@ -226,14 +254,32 @@ class FlushWorker(Generic[M]):
             self._space_freed.set()
             raise
         assert self._cache.flushing is half and self._swapped is swapped, "what was flushed is released"
-        self.epoch += 1
-        self._states.end_flush()
         self._swapped = None
+        self._stats.flushes += 1
         if self.on_flushed is not None:
             self.on_flushed(half)
+        released = half.ledgers
         self._cache.release()
         self._space_freed.set()
-        await self._move_mark(mark)
+        await self._move_mark(swapped.mark)
+        while released:
+            # Freed at once, tens of thousands of objects would stall the event loop.
+            for _ in range(min(len(released), _LEDGERS_PER_YIELD)):
+                released.popitem()
+            await asyncio.sleep(0)
+
+    async def _flush_parts(self, half: CacheHalf, swapped: _Swapped[M]) -> None:
+        """Flush what remains of a half, part by part. DiskFullError: the parts that are done stay done."""
+        ledgers = swapped.remaining(half)
+        for start in range(0, max(1, len(ledgers)), LEDGERS_PER_PART):
+            part = ledgers[start : start + LEDGERS_PER_PART]
+            written_bytes = await self._write(half, swapped.states, part, swapped.needed_bytes)
+            self.epoch += 1
+            self._states.end_flush(part)
+            swapped.needed_bytes = max(0, swapped.needed_bytes - written_bytes)
+            if part:
+                swapped.flushed = part[-1]
+        assert not swapped.states, "each changed state belongs to a part"
 
     async def _move_mark(self, mark: M) -> None:
         """Move the mark after the index commit. The half is already released, so a retry writes no entry twice."""
@@ -246,20 +292,24 @@ class FlushWorker(Generic[M]):
             raise
         self.disk_full = False
 
-    async def _write(self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo]) -> None:
-        """Flush; retry whenever a folder is found full while others, or the reserve, may have space."""
-        needed_bytes = half.payload_bytes + half.entries * RECORD_HEADER_BYTES
+    async def _write(
+        self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], ledgers: Sequence[LedgerId], needed_bytes: int
+    ) -> int:
+        """Flush some ledgers; retry whenever a folder is found full while others, or the reserve, may have space.
+
+        `needed_bytes`: the records of these ledgers and of later parts. Return the bytes of the written records.
+        """
         age, reserve = self._commits.next_age, self.reserve
         await self._appender.begin(age)
         if reserve is not None and not self._appender.has_space(needed_bytes):
             await reserve.ensure(needed_bytes + needed_bytes // _INDEX_PART + _FLUSH_MARGIN_BYTES)
             await self._appender.begin(age, spend_floor=True)
         while True:
-            flush = Flush(half, states, self._appender)
+            flush = Flush(half, states, ledgers, self._appender)
             try:
                 self._appender.check_space(needed_bytes)
                 await flush.run(self._index, self._commits, self._stats)
-                return
+                return flush.record_bytes
             except DiskFullError:
                 if flush.found_full_folder and self._appender.has_space(needed_bytes):
                     continue

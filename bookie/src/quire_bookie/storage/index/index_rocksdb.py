@@ -252,9 +252,21 @@ class RocksIndexStore:
         self._broken = True
         if self._chain.table_is_due():
             self._db.flush()
-        self._db.write(batch, _write_options(sync))
+        # A read must not find a key absent that reappears after a crash. A put may be visible before it is durable.
+        syncs_apart = sync and not deletes
+        self._db.write(batch, _write_options(sync and not syncs_apart))
+        if syncs_apart:
+            self._sync_log()
         self._chain.written()
         self._broken = False
+
+    def _sync_log(self) -> None:
+        """Sync the write-ahead log. Other threads run meanwhile, while they wait for a write that syncs by itself."""
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            # Never DiskFullError, after which nothing may have changed: the write is visible, and in the log.
+            raise StorageError(f"index {self._path}: the log cannot be synced: {error}") from error
 
     def _delete_range(self, start: bytes, end: bytes) -> None:
         self._recover()

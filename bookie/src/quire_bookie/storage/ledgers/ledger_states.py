@@ -19,7 +19,7 @@ the key, 3 for those that were ever deleted as a superfluous copy, 4 for those w
 import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from quire_bookie.crc import crc32c
@@ -318,7 +318,7 @@ class LedgerStates:
         self.mark_dirty(info)
 
     def begin_flush(self) -> dict[LedgerId, LedgerInfo]:
-        """Return the states that became dirty since the last call; they stay pinned until `end_flush`.
+        """Return the states that became dirty since the last call; each stays in it, and pinned, until `end_flush`.
 
         They are encoded later: a state that changes before that reaches the index early, and again with the next flush.
         Encoding thousands of them here would stall the event loop in the middle of an add.
@@ -327,11 +327,12 @@ class LedgerStates:
         self._flushing, self._dirty = self._dirty, {}
         return self._flushing
 
-    def end_flush(self) -> None:
-        """Unpin the states of `begin_flush`, which are durable now."""
-        for ledger, info in self._flushing.items():
-            info.dirty = ledger in self._dirty
-        self._flushing = {}
+    def end_flush(self, ledgers: Iterable[LedgerId]) -> None:
+        """Unpin those states of `begin_flush` that belong to `ledgers`: they are durable now."""
+        for ledger in ledgers:
+            info = self._flushing.pop(ledger, None)
+            if info is not None:
+                info.dirty = ledger in self._dirty
 
     def dirty_ledgers(self) -> Iterator[LedgerInfo]:
         """Yield the states whose current version the index may not have."""

@@ -88,7 +88,7 @@ def test_dirty_states_are_pinned_until_their_flush_ends() -> None:
     gc.collect()
     info = states.get(LedgerId(1))
     assert info is not None and info.dirty
-    states.end_flush()
+    states.end_flush([LedgerId(1)])
     assert not info.dirty and not states.has_dirty
     del info
     for ledger in range(90, 200):
@@ -104,7 +104,7 @@ def test_a_change_during_a_flush_stays_dirty() -> None:
     states.begin_flush()
     info.fenced = True
     states.mark_dirty(info)
-    states.end_flush()
+    states.end_flush([LedgerId(1)])
     assert info.dirty
     assert states.begin_flush()[LedgerId(1)].fenced
 
