@@ -54,14 +54,19 @@ class Flush:
         self.record_bytes = 0
         """The records written, with their headers."""
 
-    async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats) -> None:
-        """Make the ledgers durable. DiskFullError: nothing changed; retry after space was freed."""
+    async def run(self, index: IndexStore, commits: IndexCommits, stats: StorageStats, *, is_last: bool) -> None:
+        """Make the ledgers durable. DiskFullError: nothing changed; retry after space was freed.
+
+        `is_last`: no other part of the half follows, so the commit must be proved.
+        """
         assert not self._segments and not self._state_puts, "an attempt runs once"
         try:
             await self._append()
             log_states = await self._logs.end_flush()
             blocks = await self._merge(index)
-            await commits.commit([*blocks, *self._state_puts, *log_states], next_log=self._logs.next_log)
+            await commits.commit(
+                [*blocks, *self._state_puts, *log_states], next_log=self._logs.next_log, proves=is_last
+            )
         except DiskFullError:
             self.found_full_folder = await self._logs.rewind()
             raise

@@ -273,7 +273,8 @@ class FlushWorker(Generic[M]):
         ledgers = swapped.remaining(half)
         for start in range(0, max(1, len(ledgers)), LEDGERS_PER_PART):
             part = ledgers[start : start + LEDGERS_PER_PART]
-            written_bytes = await self._write(half, swapped.states, part, swapped.needed_bytes)
+            is_last = start + LEDGERS_PER_PART >= len(ledgers)
+            written_bytes = await self._write(half, swapped.states, part, swapped.needed_bytes, is_last=is_last)
             self.epoch += 1
             self._states.end_flush(part)
             swapped.needed_bytes = max(0, swapped.needed_bytes - written_bytes)
@@ -293,7 +294,13 @@ class FlushWorker(Generic[M]):
         self.disk_full = False
 
     async def _write(
-        self, half: CacheHalf, states: Mapping[LedgerId, LedgerInfo], ledgers: Sequence[LedgerId], needed_bytes: int
+        self,
+        half: CacheHalf,
+        states: Mapping[LedgerId, LedgerInfo],
+        ledgers: Sequence[LedgerId],
+        needed_bytes: int,
+        *,
+        is_last: bool = True,
     ) -> int:
         """Flush some ledgers; retry whenever a folder is found full while others, or the reserve, may have space.
 
@@ -308,7 +315,7 @@ class FlushWorker(Generic[M]):
             flush = Flush(half, states, ledgers, self._appender)
             try:
                 self._appender.check_space(needed_bytes)
-                await flush.run(self._index, self._commits, self._stats)
+                await flush.run(self._index, self._commits, self._stats, is_last=is_last)
                 return flush.record_bytes
             except DiskFullError:
                 if flush.found_full_folder and self._appender.has_space(needed_bytes):

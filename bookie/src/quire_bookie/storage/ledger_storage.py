@@ -161,7 +161,10 @@ class LedgerStorage(Generic[M]):
     """Return the ledger if it is in memory; None proves nothing, use `load_ledger`."""
 
     def create_ledger(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:
-        """Create a ledger that `load_ledger` found absent, or return one created since: compare its master key."""
+        """Create a ledger that `load_ledger`, `absent_of` or `is_unseen` found absent.
+
+        Return one created since, if there is one: compare its master key.
+        """
         info = self._states.create(ledger, master_key)
         self.id_marks.note((ledger,))
         self._bound_changed_states()
@@ -278,6 +281,14 @@ class LedgerStorage(Generic[M]):
         `covered`: the highest entry that the caller puts at once; see `StoredLedgers.load`.
         """
         return await self._ledgers.load(ledger, covered)
+
+    async def absent_of(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
+        """Return those ledgers that `load_ledger` would prove absent, after one read for all; it may miss some."""
+        return await self._ledgers.absent_of(ledgers)
+
+    def is_unseen(self, ledger: LedgerId) -> bool:
+        """Whether `load_ledger` would prove the ledger absent, as far as that is known without a read."""
+        return self._ledgers.is_unseen(ledger)
 
     async def ledgers(self) -> list[LedgerId]:
         """Return every ledger held, ascending, without deleted ones; one with a damaged state counts as held."""

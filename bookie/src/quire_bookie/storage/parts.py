@@ -81,7 +81,7 @@ async def open_parts(
     logs = await EntryLogs.open(disk, index, log_directories, home, settings, stats, commits, chance, clock)
     reader = LogReader(index, logs, read_cache, settings.read_ahead_bytes, settings.write_cache_bytes, stats)
     flushes = FlushWorker(home, index, commits, logs.flushed, cache, states, marks, settings, stats)
-    ledgers = StoredLedgers(index, states, reader, flushes)
+    ledgers = StoredLedgers(index, commits, states, reader, flushes)
     reads = EntryReads(home, index, cache, read_cache, states, reader, stats, ledgers.load, ledgers.is_limbo)
     quarantine = LedgerQuarantine(index, commits, states, flushes, clock, ledgers.load)
     await quarantine.open()

@@ -23,6 +23,7 @@ from quire_bookie.storage.formats.index_keys import (
     ledger_of_state_key,
     state_key,
 )
+from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
 from quire_bookie.storage.logs.log_reader import LogReader
 
@@ -34,8 +35,16 @@ _LAC_OFFSET = 16
 class StoredLedgers:
     """Loads and lists ledgers. The epoch of `flushes` shows whether a state may have changed during an index read."""
 
-    def __init__(self, index: IndexStore, states: LedgerStates, reader: LogReader, flushes: FlushWorker[Any]) -> None:
+    def __init__(
+        self,
+        index: IndexStore,
+        commits: IndexCommits,
+        states: LedgerStates,
+        reader: LogReader,
+        flushes: FlushWorker[Any],
+    ) -> None:
         self._index = index
+        self._commits = commits
         self._states = states
         self._reader = reader
         self._flushes = flushes
@@ -63,6 +72,33 @@ class StoredLedgers:
             if self._states.get(ledger) is None:
                 self._states.note_absent(ledger)
                 return None
+
+    def is_unseen(self, ledger: LedgerId) -> bool:
+        """Whether the ledger is absent for sure without a read: its id is above all that the index ever had.
+
+        A ledger that the index does not have yet is in memory until the commit that names it is counted.
+        """
+        if not self._commits.is_above_all(ledger) or self._states.get(ledger) is not None:
+            return False
+        self._states.note_absent(ledger)
+        return True
+
+    async def absent_of(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
+        """Return those ledgers that are provably absent, after one read for all; none if that cannot be determined."""
+        keys = [state_key(ledger) for ledger in ledgers]
+        while True:
+            epoch = self._flushes.epoch
+            try:
+                values = await self._index.get_many(keys)
+            except DamagedError:
+                return set()  # `load` finds out which one is damaged
+            if epoch == self._flushes.epoch:
+                break
+        find = self._states.get
+        absent = {each for each, value in zip(ledgers, values, strict=True) if value is None and find(each) is None}
+        for ledger in absent:
+            self._states.note_absent(ledger)
+        return absent
 
     async def _load_last(self, info: LedgerInfo, covered: EntryId) -> None:
         ledger = info.ledger_id

@@ -83,6 +83,10 @@ class FakeStorage:
         self.infos: dict[LedgerId, LedgerInfo] = {}
         self.entries: dict[tuple[LedgerId, EntryId], bytes] = {}
         self.hidden: set[LedgerId] = set()
+        self.new: set[LedgerId] = set()
+        """The ledgers that `is_unseen` reports as absent."""
+        self.lookups: list[list[LedgerId]] = []
+        """The arguments of `absent_of`."""
         self.has_space = True
         self.load_error: Exception | None = None
         self.limbo: set[LedgerId] = set()
@@ -177,6 +181,17 @@ class FakeStorage:
             raise self.load_error
         self.hidden.discard(ledger_id)
         return self.infos.get(ledger_id)
+
+    async def absent_of(self, ledgers: Sequence[LedgerId]) -> set[LedgerId]:
+        """Return the ledgers that do not exist."""
+        self.lookups.append(list(ledgers))
+        if self.load_error is not None:
+            raise self.load_error
+        return {ledger for ledger in ledgers if ledger not in self.infos}
+
+    def is_unseen(self, ledger: LedgerId) -> bool:
+        """Whether a test says so, and the ledger was not created since."""
+        return ledger in self.new and ledger not in self.infos
 
     async def revive_copy(self, ledger_id: LedgerId, master_key: bytes) -> bool:
         """Revive a superfluous copy without its entries, once `blocked_revival` is set."""

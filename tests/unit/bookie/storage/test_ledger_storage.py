@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,7 +18,7 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId
-from quire_bookie.storage.formats.index_keys import block_key, last_block_key
+from quire_bookie.storage.formats.index_keys import block_key, last_block_key, state_key
 from tests.unit.bookie.storage.store import DIRECTORY, MARK, SMALL, body_of, open_store, run_of
 
 
@@ -507,4 +508,67 @@ async def test_an_entry_is_not_served_if_its_ledger_is_deleted_during_the_read()
     info.deleted = info.fenced = True  # as `delete_ledger` does first
     with pytest.raises(NoSuchLedgerError):
         await reading
+    await store.storage.close()
+
+
+async def test_a_ledger_is_new_only_above_every_id_that_a_commit_named_and_unless_it_is_in_memory() -> None:
+    long = LedgerId(1 << 40)
+    store = await open_store()
+    storage = store.storage
+    assert storage.is_unseen(LedgerId(5)) and storage.is_unseen(long)
+    storage.create_ledger(LedgerId(5), b"key")
+    assert not storage.is_unseen(LedgerId(5)) and storage.is_unseen(LedgerId(4)) and storage.is_unseen(LedgerId(6))
+    await storage.flush()
+    assert not any(map(storage.is_unseen, (LedgerId(4), LedgerId(5)))) and storage.is_unseen(LedgerId(6))
+    assert storage.is_unseen(long), "the id spaces are apart"
+    store = await store.restart()
+    storage = store.storage
+    assert not any(map(storage.is_unseen, (LedgerId(4), LedgerId(5)))) and storage.is_unseen(LedgerId(6))
+    await storage.load_ledger(LedgerId(5))
+    await storage.delete_ledger(LedgerId(5))
+    store = await store.restart()
+    assert not store.storage.is_unseen(LedgerId(5))
+    await store.storage.close()
+
+
+async def test_many_ledgers_are_proved_absent_by_one_read_unless_a_part_of_the_index_is_damaged() -> None:
+    store = await open_store()
+    for ledger in (2, 4):
+        await store.put_ids(ledger, range(3))
+    await store.storage.flush()
+    await store.ledger(3)
+    wanted = [LedgerId(each) for each in (1, 2, 3, 4, 5)]
+    store = await store.restart()
+    await store.ledger(3)
+    assert await store.storage.absent_of(wanted) == {1, 5}
+    store.storage.create_ledger(LedgerId(1), b"key")
+    store.index.damage(state_key(LedgerId(4)))
+    assert await store.storage.absent_of(wanted) == set()
+    assert await store.storage.absent_of([LedgerId(5)]) == {5}
+    await store.storage.close()
+
+
+async def test_a_ledger_that_a_flush_writes_during_the_read_is_not_proved_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = await open_store(settings=dataclasses.replace(SMALL, ledger_states_max=1))
+    get_many, reads = store.index.get_many, 0
+
+    async def overtaken(keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return what the index had before the ledger was stored and left the memory."""
+        nonlocal reads
+        reads += 1
+        values = await get_many(keys)
+        if reads == 1:
+            monkeypatch.setattr(store.index, "get_many", get_many)
+            await store.put_ids(7, range(2))
+            await store.storage.flush()
+            for ledger in range(100, 110):
+                await store.ledger(ledger)
+            monkeypatch.setattr(store.index, "get_many", overtaken)
+        return values
+
+    monkeypatch.setattr(store.index, "get_many", overtaken)
+    assert await store.storage.absent_of([LedgerId(7)]) == set()
+    assert reads == 2
     await store.storage.close()

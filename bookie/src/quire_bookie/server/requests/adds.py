@@ -193,6 +193,8 @@ class Adds:
             refused: dict[Status, list[RunRow]] = {}
             for row in request.rows:
                 info = find(row[0])
+                if info is None and row[1] >= 0 and self._may_create(row[0]):
+                    info = self._loading.create(row[0], row[4])
                 if row[0] < 0 or row[1] < 0:
                     refused.setdefault(Status.BAD_REQUEST, []).append(row)
                 elif info is None or (under_way and row[0] in under_way):
@@ -224,6 +226,15 @@ class Adds:
             for status, rows in refused.items():
                 self._refuse_rows(connection, request, rows, status)
             self._handle_rows(connection, request, apart)
+
+    def _may_create(self, ledger: LedgerId) -> bool:
+        """Whether a plain add to a ledger that is not in memory creates it now."""
+        return (
+            ledger >= 0
+            and ledger not in self._under_way
+            and self._storage.is_unseen(ledger)
+            and not self._storage.is_limbo(ledger)
+        )
 
     def _refuse_rows(self, connection: Connection, request: AddBatch, rows: list[RunRow], status: Status) -> None:
         count = sum(row[2] for row in rows)

@@ -6,9 +6,9 @@ request, and never lets one overtake another of the same ledger while its state 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from quire_bookie.errors import StorageError
 from quire_bookie.model import LedgerId
@@ -18,6 +18,8 @@ from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.wire.status import Status, status_of
 
 _log = logging.getLogger("quire.server.ledger_loading")
+_LEDGERS_AT_ONCE: Final = 128
+"""New ledgers found by one read, whose waiting requests run in one step of the loop."""
 
 LedgerAction = Callable[[LedgerInfo | None], None]
 """Called with the state of a ledger; None: the bookie provably never had it, or may have lost it (limbo)."""
@@ -32,21 +34,26 @@ class LedgerLoading:
         self._stats = stats
         self.under_way: dict[LedgerId, list[tuple[LedgerAction, Callable[[Status], None]]]] = {}
         """Waiting actions by ledger, in the order of their arrival."""
+        self._wanted: list[LedgerId] = []
+        """Ledgers that were asked for in this loop iteration."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.unlogged_keys: dict[LedgerId, tuple[bytes, bytes]] = {}
         """Keys and tokens for which the journal had no space."""
 
     def with_ledger(self, ledger: LedgerId, action: LedgerAction, fail: Callable[[Status], None]) -> None:
-        """Run `action` with the ledger's state: now if it is in memory, otherwise in order once it is loaded."""
+        """Run `action` with the ledger's state: now if it is known, otherwise in order once it is loaded."""
         waiting = self.under_way.get(ledger)
         if waiting is not None:
             waiting.append((action, fail))
             return
         info = self._storage.cached_ledger(ledger)
-        if info is not None:
+        if info is not None or self._storage.is_unseen(ledger):
             action(info)
             return
-        self._begin(ledger, action, fail, None)
+        self.under_way[ledger] = [(action, fail)]
+        if not self._wanted:
+            self._spawn(self._load_wanted(), "load ledgers")
+        self._wanted.append(ledger)
 
     def revive(self, ledger: LedgerId, master_key: bytes, action: LedgerAction, fail: Callable[[Status], None]) -> None:
         """As `with_ledger`, once a deleted superfluous copy is durably revived, or proved not to be one."""
@@ -71,19 +78,40 @@ class LedgerLoading:
         if waiting is not None:
             waiting.append((action, fail))
             return
-        self._begin(ledger, action, fail, work)
-
-    def _begin(
-        self,
-        ledger: LedgerId,
-        action: LedgerAction,
-        fail: Callable[[Status], None],
-        work: Callable[[], Coroutine[Any, Any, None]] | None,
-    ) -> None:
         self.under_way[ledger] = [(action, fail)]
-        task = asyncio.get_running_loop().create_task(self._load(ledger, work), name=f"load ledger {ledger}")
+        self._spawn(self._load(ledger, work), f"load ledger {ledger}")
+
+    def _spawn(self, step: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(step, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _load_wanted(self) -> None:
+        """Look for new ledgers among those of one loop iteration, a task for each part; load the others one by one."""
+        wanted, self._wanted = self._wanted, []
+        for start in range(_LEDGERS_AT_ONCE, len(wanted), _LEDGERS_AT_ONCE):
+            self._spawn(self._load_part(wanted[start : start + _LEDGERS_AT_ONCE]), "load ledgers")
+        await self._load_part(wanted[:_LEDGERS_AT_ONCE])
+
+    async def _load_part(self, ledgers: Sequence[LedgerId]) -> None:
+        if len(ledgers) == 1:
+            await self._load(ledgers[0], None)
+            return
+        absent: set[LedgerId] | None = None
+        try:
+            absent = await self._storage.absent_of(ledgers)
+        except (StorageError, OSError) as error:
+            absent = set()  # loaded one by one, each reports its own error
+            _log.debug("could not look for %d ledgers together: %s", len(ledgers), error)
+        finally:
+            if absent is None:
+                for ledger in ledgers:
+                    self._run_waiting(ledger, None, Status.IO_ERROR)
+        for ledger in ledgers:
+            if ledger in absent:
+                self._run_waiting(ledger, None, None)
+            else:
+                self._spawn(self._load(ledger, None), f"load ledger {ledger}")
 
     async def close(self) -> None:
         """Stop loading. Waiting requests are not answered."""
@@ -93,29 +121,32 @@ class LedgerLoading:
 
     async def _load(self, ledger: LedgerId, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
         """Load a state, then run the waiting actions in one step."""
-        status = Status.IO_ERROR
-        loaded = False
+        failure: Status | None = Status.IO_ERROR
         info: LedgerInfo | None = None
         try:
             if work is not None:
                 await work()
             info = await self._storage.load_ledger(ledger)
-            loaded = True
+            failure = None
         except (StorageError, OSError) as error:
-            status = status_of(error)
+            failure = status_of(error)
             _log.error("could not read the state of ledger %d: %s", ledger, error)
         finally:
-            waiting = self.under_way.pop(ledger)
-            for at, (action, fail) in enumerate(waiting):
-                if not loaded:
-                    fail(status)
-                    continue
-                # An earlier action of this very loop may have created the ledger.
-                info = info or self._storage.cached_ledger(ledger)
-                action(info)
-                if (begun := self.under_way.get(ledger)) is not None:
-                    begun += waiting[at + 1 :]  # the action waits again: the others stay behind it
-                    break
+            self._run_waiting(ledger, info, failure)
+
+    def _run_waiting(self, ledger: LedgerId, info: LedgerInfo | None, failure: Status | None) -> None:
+        """Run the actions that wait for a ledger, or fail them."""
+        waiting = self.under_way.pop(ledger)
+        for at, (action, fail) in enumerate(waiting):
+            if failure is not None:
+                fail(failure)
+                continue
+            # An earlier action of this very loop may have created the ledger.
+            info = info or self._storage.cached_ledger(ledger)
+            action(info)
+            if (begun := self.under_way.get(ledger)) is not None:
+                begun += waiting[at + 1 :]  # the action waits again: the others stay behind it
+                break
 
     # ---- creation
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:

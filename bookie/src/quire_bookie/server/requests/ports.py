@@ -57,7 +57,7 @@ class StoragePort(Protocol):
         ...
 
     def create_ledger(self, ledger_id: LedgerId, master_key: bytes, /) -> LedgerInfo:
-        """Create a ledger; only right after `load_ledger` returned None."""
+        """Create a ledger; only right after `load_ledger`, `absent_of` or `is_unseen` proved it absent."""
         ...
 
     def set_token(self, info: LedgerInfo, token: bytes, /) -> None:
@@ -98,6 +98,14 @@ class StoragePort(Protocol):
 
     async def load_ledger(self, ledger_id: LedgerId, covered: EntryId = ..., /) -> LedgerInfo | None:
         """Return the state; None if the bookie provably never had the ledger, or if `is_limbo`."""
+        ...
+
+    async def absent_of(self, ledgers: Sequence[LedgerId], /) -> set[LedgerId]:
+        """Return ledgers for which `load_ledger` would return None, after one read for all; it may miss some."""
+        ...
+
+    def is_unseen(self, ledger: LedgerId, /) -> bool:
+        """Whether `load_ledger` would return None, as far as that is known without a read."""
         ...
 
     async def revive_copy(self, ledger_id: LedgerId, master_key: bytes, /) -> bool:

@@ -127,6 +127,10 @@ class IndexCommits:
         """The highest ledger of each id space ever named by a commit, according to index and proof; -1: none."""
         return list(self._tops)
 
+    def is_above_all(self, ledger: LedgerId) -> bool:
+        """Whether no commit ever named this ledger or a higher one of its id space: the index does not have it."""
+        return ledger > self._tops[ledger >= _LONG_IDS_START]
+
     @property
     def next_log(self) -> int:
         """Id of the next entry log; lower ids are used."""
@@ -138,11 +142,22 @@ class IndexCommits:
         return age_of_flush(self._age_floor + self._state.number + 1)
 
     async def commit(
-        self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, next_log: int | None = None
+        self,
+        puts: Sequence[tuple[bytes, bytes]],
+        deletes: Sequence[bytes] = (),
+        *,
+        next_log: int | None = None,
+        proves: bool = True,
     ) -> None:
-        """Commit durably. DiskFullError: nothing changed."""
+        """Commit durably. DiskFullError: nothing changed.
+
+        Without `proves`, the proof follows with the next commit: for a commit of entries that the journal keeps until
+        a later one, whose loss need not be noticed.
+        """
         await self._write(puts, deletes, replace(self._state, next_log=next_log or self._state.next_log))
         self._note(puts, deletes)
+        if not proves:
+            return
         try:
             await self._write_proof()
         except DiskFullError:

@@ -38,6 +38,7 @@ _STATE = struct.Struct("<BBqHI")
 _LIMBO_ENDED = struct.Struct("<I")
 _LIMBO_ENDED_AND_REVIVALS = struct.Struct("<II")
 _EVICTION_STEPS = 8
+_ABSENT_KEPT_MIN = 1024  # more than one read proves absent at a time
 _CRC = struct.Struct("<I")
 
 
@@ -280,7 +281,7 @@ class LedgerStates:
     def note_absent(self, ledger: LedgerId) -> None:
         """Record that the index proved the ledger absent."""
         self._absent[ledger] = None
-        if len(self._absent) > self._states_max:
+        if len(self._absent) > max(self._states_max, _ABSENT_KEPT_MIN):
             self._absent.popitem(last=False)
 
     def create(self, ledger: LedgerId, master_key: bytes) -> LedgerInfo:

@@ -61,3 +61,38 @@ async def test_adds_to_a_ledger_in_memory_do_not_wait_while_another_one_is_loade
     await scene.turn()
     scene.journal.settle()
     assert scene.statuses() == [Status.OK, Status.OK]
+
+
+async def test_new_ledgers_of_one_turn_are_found_by_one_read_and_each_key_precedes_its_entries(scene: Scene) -> None:
+    ledgers = [LedgerId(LEDGER + at) for at in range(200)]
+    await scene.stored(adds(0))
+    scene.storage.hidden.add(LEDGER)  # one of them exists
+    before = len(scene.journal.appended)
+    await scene.handle(b"".join(adds(entry, ledger=each) for entry in (1, 2) for each in ledgers))
+    assert scene.storage.lookups == [ledgers[:128], ledgers[128:]]
+    for ledger in ledgers:
+        kinds = [kind for kind, each in scene.journal.appended[before:] if each == ledger]
+        assert kinds == (["entries"] if ledger == LEDGER else ["key", "entries"])
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK] * 200
+
+
+async def test_a_failed_read_for_many_ledgers_fails_the_requests_of_each(scene: Scene) -> None:
+    scene.storage.load_error = DamagedError("index", 0, "bits")
+    await scene.handle(b"".join(adds(0, ledger=LedgerId(LEDGER + at)) for at in range(5)))
+    assert scene.statuses() == [Status.IO_ERROR] * 5
+    scene.storage.load_error = None
+    await scene.handle(adds(0))
+    scene.journal.settle()
+    assert scene.statuses() == [Status.OK]
+
+
+async def test_a_ledger_known_to_be_new_is_created_without_a_read(scene: Scene) -> None:
+    scene.storage.new = {LEDGER, LedgerId(LEDGER + 1)}
+    scene.storage.limbo = {LedgerId(LEDGER + 1)}
+    await scene.handle(adds(0, 1) + adds(0, ledger=LedgerId(LEDGER + 1)) + adds(2))
+    assert scene.storage.lookups == []
+    assert [each for each in scene.journal.appended if each[0] == "key"] == [("key", LEDGER)]
+    assert scene.journal.appended[0] == ("key", LEDGER)
+    scene.journal.settle()
+    assert sorted(scene.statuses(), key=lambda each: each.name) == [Status.FENCED, Status.OK, Status.OK]
