@@ -190,7 +190,7 @@ class FakeStorage:
         return {ledger for ledger in ledgers if ledger not in self.infos}
 
     def is_unseen(self, ledger: LedgerId) -> bool:
-        """Whether a test says so, and the ledger was not created since."""
+        """Whether a test put the ledger into `new`, and it was not created since."""
         return ledger in self.new and ledger not in self.infos
 
     async def revive_copy(self, ledger_id: LedgerId, master_key: bytes) -> bool:

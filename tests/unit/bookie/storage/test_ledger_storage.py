@@ -520,7 +520,7 @@ async def test_a_ledger_is_new_only_above_every_id_that_a_commit_named_and_unles
     assert not storage.is_unseen(LedgerId(5)) and storage.is_unseen(LedgerId(4)) and storage.is_unseen(LedgerId(6))
     await storage.flush()
     assert not any(map(storage.is_unseen, (LedgerId(4), LedgerId(5)))) and storage.is_unseen(LedgerId(6))
-    assert storage.is_unseen(long), "the id spaces are apart"
+    assert storage.is_unseen(long), "each id space has its own highest id"
     store = await store.restart()
     storage = store.storage
     assert not any(map(storage.is_unseen, (LedgerId(4), LedgerId(5)))) and storage.is_unseen(LedgerId(6))
