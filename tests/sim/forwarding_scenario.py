@@ -264,11 +264,12 @@ async def run(loop: SimLoop, seed: int) -> list[tuple[str, str, int]]:
         admin = Admin(world, brokers)
         seconds = world.chance.uniform(10.0, 25.0)
         working = loop.run_on(brokers.client, admin.run(loop.time() + seconds + 5.0))
-        moving = loop.run_on(brokers.client, admin.move())
+        moving = None if loop.plan.calm else loop.run_on(brokers.client, admin.move())
         await brokers.disturb(seconds, FAULTS, ("kill broker", "cut brokers"))
         async with asyncio.timeout(PATIENCE_S + 600.0):
             await working
-        moving.cancel()
+        if moving is not None:
+            moving.cancel()
         for _ in range(4):
             await retry(lambda: loop.run_on(brokers.client, admin.change()), seconds=PATIENCE_S)
     return admin.log
