@@ -84,7 +84,7 @@ class Program:
         return f"{self.of('E')[-3:]} {self.log.read_text(errors='replace')[-2000:]}"
 
     def end(self) -> None:
-        """Close the input, and wait until the process has done what is left."""
+        """Close the input, and wait until the process has ended its work."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         try:

@@ -11,7 +11,7 @@ SHOWN_AFTER_MS = 2000
 
 
 class _Bar:
-    """Counts what is done; the bar appears once the work has taken `SHOWN_AFTER_MS`."""
+    """Counts finished work; the bar appears once the work has taken `SHOWN_AFTER_MS`."""
 
     def __init__(self, what: str, total: int | None, *, in_bytes: bool) -> None:
         self._what = what
@@ -58,9 +58,9 @@ class _Bar:
 def progress(
     what: str, total: int | None, *, in_bytes: bool = True, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes what was done since its last call. Nothing is shown unless stderr is a terminal.
+    """Yield a function that takes the amount done since its last call. Nothing is shown unless stderr is a terminal.
 
-    `total` is None if nobody knows it. `quiet`: a program reads the output.
+    `total` is None if it is unknown. `quiet`: a program reads the output.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda count: None

@@ -2,7 +2,7 @@
 
 An operation of the metadata store may take 30 s. A request that is not done after `ADMIN_PATIENCE_S` checks the store,
 and is answered 503 if it does not respond. A read is cancelled. A change goes on until its own operations end, because
-its outcome is not known anyway, and the response says so.
+its outcome is not known anyway. The response tells the client.
 """
 
 import asyncio

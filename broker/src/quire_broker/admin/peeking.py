@@ -26,7 +26,7 @@ def routes() -> Iterator[Route]:
 
 
 async def peek(request: web.Request) -> web.Response:
-    """Return the first unacknowledged entries: as many as were asked for, as far as the bytes suffice."""
+    """Return the first unacknowledged entries, up to the requested count and bytes."""
     count = whole_number("count", request.query.get("count", "1"), 1, PEEK_ENTRIES_MAX)
     topic = await owned_topic(request)
     subscription = topic.subscriptions.get(request.match_info["subscription"])

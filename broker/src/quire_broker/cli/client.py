@@ -65,7 +65,7 @@ class NoSuchTopicError(BrokerRefusedError, MissingError):
 
 def _refusal(topic: str, code: int, message: str) -> BrokerRefusedError:
     """Return the error for a code that a broker answered about a topic."""
-    if code == ServerError.TOPIC_NOT_FOUND and not message:  # else the message says what is missing
+    if code == ServerError.TOPIC_NOT_FOUND and not message:  # else the message names the missing object
         return NoSuchTopicError(f"topic {topic} does not exist")
     return _error_of(code, f"{topic}: {ServerError(code).name} {message}".rstrip())
 

@@ -1,4 +1,4 @@
-"""Splits what is read from a file or a pipe into lines, and holds none back."""
+"""Splits the input from a file or a pipe into lines, and holds none back."""
 
 from collections.abc import AsyncIterator
 
@@ -7,7 +7,7 @@ from quire_bookie.errors import ConfigError
 
 
 async def lines_of(descriptor: int, name: str, *, bytes_max: int) -> AsyncIterator[list[bytes]]:
-    """Yield the complete lines of each read, without their ends: what is there is never held back for more.
+    """Yield the complete lines of each read, without their ends: a complete line never waits for more input.
 
     ConfigError for a line of more than `bytes_max`.
     """

@@ -15,7 +15,7 @@ from quire_broker.cli.admin_paths import namespace_of, namespace_path, quoted, t
 
 Namespace = Annotated[str, typer.Argument(help="tenant/namespace")]
 _HIDDEN = ("auth_policies", "bundles", "deleted", "migrated")
-"""Policies that `describe` shows in another form, or that say nothing to a person."""
+"""Policies that `describe` shows in another form, or that users do not need."""
 
 
 def register(commands: Commands) -> None:

@@ -59,7 +59,7 @@ def register(commands: Commands) -> None:
 
     @app.command("set")
     def set_(tenant: Tenant, admins: Admins = None, clusters: Clusters = None, http: Http = DEFAULT_HTTP) -> None:
-        """Replace the admins or the clusters of a tenant; what is not given stays."""
+        """Replace the admins or the clusters of a tenant; an omitted list stays."""
         found = get(http, tenant_path(tenant))
         body = {
             "adminRoles": found["adminRoles"] if admins is None else admins,

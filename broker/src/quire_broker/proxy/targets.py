@@ -67,7 +67,7 @@ class Targets:
         try:
             address = address_of(url)
         except ValueError as error:
-            raise ServiceNotReadyError(f"{url[:_SHOWN_MAX]!r} is no address of a broker: {error}") from error
+            raise ServiceNotReadyError(f"{url[:_SHOWN_MAX]!r} is not an address of a broker: {error}") from error
         if not self.is_broker(address) and not any(_matches(address.host, host.lower()) for host in self.hosts):
             raise ServiceNotReadyError(
                 f"{str(address)[:_SHOWN_MAX]} is no registered broker: look the topic up again; further brokers are "
