@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quire_bookie.cli.commands import EXIT_MISSING
 from quire_bookie.metadata.layout import ledger_path
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.settings.metadata import MetadataSettings
@@ -63,7 +64,7 @@ async def test_a_key_that_vanished_costs_no_entry(tmp_path: Path) -> None:
         code, said = await bookie_command("undelete", str(first), *http)
         assert (code, said.split(";")[0]) == (0, "undeleted ledgers: 1")
         code, said = await bookie_command("undelete", str(max(written) + 1), *http)
-        assert code == 1 and "is not in quarantine on this bookie" in said
+        assert code == EXIT_MISSING and "is not in quarantine on this bookie" in said
         await bookies.stop()
         await bookies.start(undo, etcd.url, 0, "--set", "gcQuarantineSeconds=0")
         await bookies.collect()

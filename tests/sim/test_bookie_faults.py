@@ -56,7 +56,7 @@ def test_after_a_disk_failure_the_next_start_logs_what_it_replayed(kind: str, ca
     caplog.set_level(logging.INFO, logger="quire.server")
 
     async def scene(life: Life) -> None:
-        fail(life.place.disk, kind, 80)  # well after the first acknowledgements
+        fail(life.place.disk, kind, 100)  # after the first acknowledgements
         await live(life, 6)
         life.die("none")
         caplog.clear()
