@@ -139,7 +139,7 @@ def _limbo_forgotten() -> tuple[Any, ...]:
 
 
 STORAGE_RULES = (
-    Variant("mark covers adds after the flush began", "duel", 5, _mark_covers_later_adds),
+    Variant("mark covers adds after the flush began", "duel", 52, _mark_covers_later_adds),
     Variant("mark moved before the flush is durable", "faults", 4, _mark_before_the_flush),
     Variant("replay begins with the newest file", "files", 3, _replay_from_the_newest_file),
     Variant("fences are not replayed", "faults", 4, _fences_not_replayed),
