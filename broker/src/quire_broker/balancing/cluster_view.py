@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quire_bookie.errors import MetadataFormatError
-from quire_bookie.metadata.retrying import watch_with_retries, with_retries
-from quire_bookie.metadata.store import EventKind, MetadataStore
+from quire_bookie.metadata.retrying import with_retries
+from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.load_report import load_of
 from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot, is_bundle_name
 from quire_broker.ownership.owners import OWNERS, owner_urls
-from quire_broker.ownership.registration import BROKERS
+from quire_broker.ownership.registration import BROKERS, follow_registrations
 from quire_broker.policies.store import Json, PolicyStore, decode_json
 
 ISOLATION_S = 0.1
@@ -72,23 +72,13 @@ class LoadBook:
 
     async def follow(self) -> None:
         """Keep the reports current until cancelled."""
-        watch = await watch_with_retries(self._metadata, f"{BROKERS}/", _log.info)
         try:
-            await self._read_all()
-            self.ready.set()
-            async for event in watch:
-                if event.kind is EventKind.RESYNC:
-                    await self._read_all()
-                elif event.kind is EventKind.DELETED:
-                    self._loads.pop(BrokerId(event.key.removeprefix(f"{BROKERS}/")), None)
-                    self._told.discard(event.key)
-                else:
-                    await self._read_one(event.key)
+            await follow_registrations(self._metadata, self, self.ready, _log.info)
         finally:
             self.ready.clear()
-            await watch.close()
 
-    async def _read_all(self) -> None:
+    async def read_all(self) -> None:
+        """Read all reports; one that was read before keeps its time."""
         found = await with_retries(
             lambda: read_snapshot(self._metadata, self._told), "read the load reports", _log.info
         )
@@ -101,7 +91,13 @@ class LoadBook:
             del self._loads[gone]
             self._told.discard(f"{BROKERS}/{gone}")
 
-    async def _read_one(self, key: str) -> None:
+    def forget(self, key: str) -> None:
+        """Remove the report of a broker that is gone."""
+        self._loads.pop(BrokerId(key.removeprefix(f"{BROKERS}/")), None)
+        self._told.discard(key)
+
+    async def read_one(self, key: str) -> None:
+        """Read one report."""
         node = await with_retries(lambda: self._metadata.get(key), f"read {key}", _log.info)
         if node is None:
             return  # the event of its deletion follows

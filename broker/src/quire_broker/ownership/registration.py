@@ -8,10 +8,13 @@ Both are created again with a renewed session.
 
 import asyncio
 import logging
+from collections.abc import Callable
+from typing import Protocol
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataError, NodeMissingError
-from quire_bookie.metadata.store import ABSENT, MetadataStore, SessionState
+from quire_bookie.metadata.retrying import watch_with_retries
+from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, SessionState
 from quire_broker.ownership.listeners import listeners_json
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.policies.store import Json, decode_json, encode_json
@@ -21,6 +24,41 @@ DRAINING = "draining"
 """Field of a broker's node, true while the broker is being drained. Stock brokers do not know it."""
 COUNTER = "/counters/producer-name"
 log = logging.getLogger("quire.broker.ownership")
+
+
+class Registrations(Protocol):
+    """A picture of the brokers' nodes that `follow_registrations` keeps current."""
+
+    async def read_all(self) -> None:
+        """Read all nodes again."""
+        ...
+
+    async def read_one(self, key: str) -> None:
+        """Read a node that is new or changed."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Remove a node that was deleted."""
+        ...
+
+
+async def follow_registrations(
+    metadata: MetadataStore, kept: Registrations, ready: asyncio.Event, say: Callable[..., None]
+) -> None:
+    """Keep a picture current until cancelled; set `ready` once it is complete. `say` logs retries."""
+    watch = await watch_with_retries(metadata, f"{BROKERS}/", say)
+    try:
+        await kept.read_all()
+        ready.set()
+        async for event in watch:
+            if event.kind is EventKind.RESYNC:
+                await kept.read_all()
+            elif event.kind is EventKind.DELETED:
+                kept.forget(event.key)
+            else:
+                await kept.read_one(event.key)
+    finally:
+        await watch.close()
 
 
 def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quire_bookie.errors import MetadataFormatError
-from quire_bookie.metadata.retrying import watch_with_retries, with_retries
-from quire_bookie.metadata.store import EventKind, MetadataStore
+from quire_bookie.metadata.retrying import with_retries
+from quire_bookie.metadata.store import MetadataStore
 from quire_broker.ownership.listeners import listeners_of
-from quire_broker.ownership.registration import BROKERS
+from quire_broker.ownership.registration import BROKERS, follow_registrations
 from quire_broker.policies.store import Json, decode_json
 from quire_broker.proxy.targets import Address, address_of, addresses_of
 
@@ -100,31 +100,26 @@ class RegisteredBrokers:
 
     async def follow(self) -> None:
         """Keep the brokers current until cancelled."""
-        watch = await watch_with_retries(self._metadata, f"{BROKERS}/", _log.info)
-        try:
-            await self._read_all()
-            self.ready.set()
-            async for event in watch:
-                if event.kind is EventKind.RESYNC:
-                    await self._read_all()
-                elif event.kind is EventKind.DELETED:
-                    self._brokers.pop(event.key, None)
-                else:
-                    await self._read_one(event.key)
-        finally:
-            await watch.close()
+        await follow_registrations(self._metadata, self, self.ready, _log.info)
 
-    async def _read_all(self) -> None:
+    async def read_all(self) -> None:
+        """Read all registrations."""
+
         async def read() -> dict[str, bytes]:
             return {n.key: n.value async for page in self._metadata.scan(f"{BROKERS}/") for n in page}
 
         found = await with_retries(read, "read the registered brokers", _log.info)
         self._brokers = {key: broker for key, value in found.items() if (broker := self._decoded(key, value))}
 
-    async def _read_one(self, key: str) -> None:
+    async def read_one(self, key: str) -> None:
+        """Read one registration."""
         node = await with_retries(lambda: self._metadata.get(key), f"read {key}", _log.info)
         if node is not None and (broker := self._decoded(key, node.value)) is not None:
             self._brokers[key] = broker
+
+    def forget(self, key: str) -> None:
+        """Remove a broker whose registration ended."""
+        self._brokers.pop(key, None)
 
     def _decoded(self, key: str, value: bytes) -> KnownBroker | None:
         try:
