@@ -47,68 +47,12 @@ def wait_until_it_answers(
             time.sleep(0.02)
 
 
-class Quire:
-    """`quire standalone` on a fresh folder."""
+class _Started:
+    """A process of ours that is measured."""
 
-    name = "quire"
-    url = "pulsar://127.0.0.1:6657"
-
-    def __init__(self, folder: Path, extra: tuple[str, ...] = ()) -> None:
-        self._folder = folder / "quire"
-        self._extra = extra
+    def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self.start_s = 0.0
-
-    def start(self) -> None:
-        """Start and wait until it is healthy."""
-        command = [str(Path(sys.executable).parent / "quire"), "standalone", "--data", str(self._folder)]
-        command += ["--broker-port", "6657", "--http-port", "8087", "--bookie-port", "3197", *self._extra]
-        begun = time.monotonic()
-        with (self._folder.parent / "quire.log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        log_path = self._folder.parent / "quire.log"
-        wait_until_it_answers(self._process, "http://127.0.0.1:8087/healthz", lambda: log_path.read_text()[-2000:])
-        self.start_s = time.monotonic() - begun
-
-    @property
-    def pid(self) -> int:
-        """The id of its process."""
-        assert self._process is not None
-        return self._process.pid
-
-    def stop(self) -> None:
-        """Stop it and delete its data."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait(30)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-class Proxy:
-    """`quire proxy` before a `Quire` that runs. Its process is the measured one."""
-
-    name = "proxy"
-    url = "pulsar://127.0.0.1:6667"
-
-    def __init__(self, broker: Quire, *extra: str) -> None:
-        """`extra`: settings, `key=value`."""
-        self._settings = (
-            f"brokerServiceURL={broker.url.replace('127.0.0.1', 'localhost')}",  # as the broker advertises it
-            "brokerProxyAllowedTargetPorts=*",
-            "bindAddress=127.0.0.1",
-            *extra,
-        )
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start_s = 0.0
-
-    def start(self) -> None:
-        """Start and wait until it is ready."""
-        command = [str(Path(sys.executable).parent / "quire"), "proxy", "--port", "6667", "--http-port", "8097"]
-        command += [word for setting in self._settings for word in ("--set", setting)]
-        begun = time.monotonic()
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until_it_answers(self._process, "http://127.0.0.1:8097/readyz")
-        self.start_s = time.monotonic() - begun
 
     @property
     def pid(self) -> int:
@@ -121,6 +65,60 @@ class Proxy:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
+
+
+class Quire(_Started):
+    """`quire standalone` on a fresh folder."""
+
+    name = "quire"
+    url = "pulsar://127.0.0.1:6657"
+
+    def __init__(self, folder: Path, extra: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._folder = folder / "quire"
+        self._extra = extra
+
+    def start(self) -> None:
+        """Start and wait until it is healthy."""
+        command = [str(Path(sys.executable).parent / "quire"), "standalone", "--data", str(self._folder)]
+        command += ["--broker-port", "6657", "--http-port", "8087", "--bookie-port", "3197", *self._extra]
+        begun = time.monotonic()
+        with (self._folder.parent / "quire.log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        log_path = self._folder.parent / "quire.log"
+        wait_until_it_answers(self._process, "http://127.0.0.1:8087/healthz", lambda: log_path.read_text()[-2000:])
+        self.start_s = time.monotonic() - begun
+
+    def stop(self) -> None:
+        """Stop it and delete its data."""
+        super().stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Proxy(_Started):
+    """`quire proxy` before a `Quire` that runs. Its process is the measured one."""
+
+    name = "proxy"
+    url = "pulsar://127.0.0.1:6667"
+
+    def __init__(self, broker: Quire, *extra: str) -> None:
+        """`extra`: settings, `key=value`."""
+        super().__init__()
+        self._settings = (
+            f"brokerServiceURL={broker.url.replace('127.0.0.1', 'localhost')}",  # as the broker advertises it
+            "brokerProxyAllowedTargetPorts=*",
+            "bindAddress=127.0.0.1",
+            *extra,
+        )
+
+    def start(self) -> None:
+        """Start and wait until it is ready."""
+        command = [str(Path(sys.executable).parent / "quire"), "proxy", "--port", "6667", "--http-port", "8097"]
+        command += [word for setting in self._settings for word in ("--set", setting)]
+        begun = time.monotonic()
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until_it_answers(self._process, "http://127.0.0.1:8097/readyz")
+        self.start_s = time.monotonic() - begun
 
 
 class Pulsar:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +25,23 @@ from tests.support.ports import free_ports
 START_TIMEOUT_S = 90.0
 ALL_ACKNOWLEDGED_S = 120.0
 _QUIRE = [sys.executable, "-c", "from quire_bookie.cli.main import main; main()"]
+
+
+def http_call(
+    method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None, *, timeout_s: float = 60.0
+) -> tuple[int, Any]:
+    """Status and JSON (or text) of a request; redirects of GET are followed."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            status, text = answer.status, answer.read().decode()
+    except HTTPError as error:
+        status, text = error.code, error.read().decode()
+    try:
+        return status, json.loads(text) if text else None
+    except ValueError:
+        return status, text
 
 
 class BrokerOfCluster(Child):
@@ -67,18 +84,7 @@ class BrokerOfCluster(Child):
 
     def call(self, method: str, path: str, body: Any = None, timeout_s: float = 60.0) -> tuple[int, Any]:
         """Status and JSON (or text) of a REST call; redirects of GET are followed."""
-        data = None if body is None else json.dumps(body).encode()
-        url = f"http://127.0.0.1:{self.http_port}{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
-                status, text = answer.status, answer.read().decode()
-        except HTTPError as error:
-            status, text = error.code, error.read().decode()
-        try:
-            return status, json.loads(text) if text else None
-        except ValueError:
-            return status, text
+        return http_call(method, f"http://127.0.0.1:{self.http_port}{path}", body, timeout_s=timeout_s)
 
 
 class BrokerCluster:

@@ -36,17 +36,25 @@ JAVA_OPTIONS = [
 ]
 
 
-@functools.cache
-def class_path() -> str:
-    """Return the class path of the driver and its jars, or skip the test (fail it with CI=true)."""
-    command = [str(SCRIPTS / "fetch.sh"), str(SOURCES)]
+def built(what: str, script: str, *arguments: str, fatal: tuple[int, ...] = (5,)) -> str:
+    """Return the last line of a script of `scripts/compat`, which fetches and builds; skip the test if it fails.
+
+    With CI=true, or a code in `fatal`, such as 5 for sources that do not compile, the test fails instead.
+    """
+    command = [str(SCRIPTS / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
     if done.returncode == 0:
         return done.stdout.strip().splitlines()[-1]
-    reason = f"no Java test programs: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
-    if os.environ.get("CI") == "true" or done.returncode == 5:
+    reason = f"no {what}: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
+    if os.environ.get("CI") == "true" or done.returncode in fatal:
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@functools.cache
+def class_path() -> str:
+    """Return the class path of the driver and its jars, or skip the test (fail it with CI=true)."""
+    return built("Java test programs", "fetch.sh", str(SOURCES))
 
 
 def payload(ledger: int, entry: int, size: int) -> bytes:

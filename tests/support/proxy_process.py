@@ -1,15 +1,14 @@
 """`quire proxy` as a process of its own."""
 
-import json
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
+from urllib.error import URLError
 
+from tests.support.broker_cluster import http_call
 from tests.support.cluster_processes import running
 from tests.support.polling import until
 from tests.support.ports import free_ports
@@ -34,18 +33,7 @@ class ProxyProcess:
 
     def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """Status and JSON (or text) of a request."""
-        data = None if body is None else json.dumps(body).encode()
-        all_headers = {"Content-Type": "application/json", **(headers or {})}
-        request = urllib.request.Request(self.http + path, data, all_headers, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                status, text = answer.status, answer.read().decode()
-        except HTTPError as error:
-            status, text = error.code, error.read().decode()
-        try:
-            return status, json.loads(text) if text else None
-        except ValueError:
-            return status, text
+        return http_call(method, self.http + path, body, headers)
 
     def metric(self, name: str) -> float:
         """The value of a metric without labels."""

@@ -5,41 +5,23 @@ with CI=true it fails.
 """
 
 import functools
-import os
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support.java_driver import JAVA_OPTIONS
+from tests.support.java_driver import JAVA_OPTIONS, ROOT, built
 from tests.support.polling import until
-
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "scripts" / "compat"
-BUILD_TIMEOUT_S = 900
-_NOT_COMPILED = 5
 
 
 @functools.cache
 def command(language: str) -> tuple[str, ...]:
     """Return the command of a program, `java` or `go`. Builds it first."""
     if language == "go":
-        return (_built("go_client.sh"),)
-    jars = _built("fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), "clients")
+        return (built("stock Go client", "go_client.sh"),)
+    jars = built("stock Java client", "fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), "clients")
     return ("java", "-Xmx256m", *JAVA_OPTIONS, "-cp", jars, "dev.quire.clients.Load")
-
-
-def _built(script: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [str(SCRIPTS / script), *arguments], capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
-    )
-    if done.returncode == 0:
-        return done.stdout.strip().splitlines()[-1]
-    reason = f"no stock client: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
-    if os.environ.get("CI") == "true" or done.returncode == _NOT_COMPILED:
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 class Program:

@@ -13,11 +13,10 @@ import pytest
 
 from tests.compat.upstream.key_files import write_key_files
 from tests.support.etcd_server import require_etcd
-from tests.support.java_driver import JAVA_OPTIONS, SCRIPTS
+from tests.support.java_driver import JAVA_OPTIONS, built
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = "org.apache.bookkeeper."
-FETCH_TIMEOUT_S = 900
 PATIENCE = 3  # factor for upstream's time limit of one test
 _TEST_ONLY = ["java.base/java.util", "java.base/java.lang.reflect"]  # packages that upstream's build opens too
 OPTIONS = [*JAVA_OPTIONS, *(word for package in _TEST_ONLY for word in ("--add-opens", f"{package}=ALL-UNNAMED"))]
@@ -43,14 +42,7 @@ class Outcome:
 def class_path() -> str:
     """Return the class path of our harness and upstream's test jars; skip (with CI=true, fail) when it is
     unavailable."""
-    command = [str(SCRIPTS / "fetch.sh"), str(HERE / "java"), "upstream"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False)
-    if done.returncode == 0:
-        return done.stdout.strip().splitlines()[-1]
-    reason = f"no upstream suites: {(done.stderr.strip() or done.stdout.strip())[-600:]}"
-    if os.environ.get("CI") == "true" or done.returncode in (5, 6):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    return built("upstream suites", "fetch.sh", str(HERE / "java"), "upstream", fatal=(5, 6))
 
 
 def run_class(name: str, without: frozenset[str], folder: Path, timeout_s: float) -> list[Outcome]:
