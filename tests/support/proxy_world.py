@@ -8,8 +8,9 @@ from typing import Any
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.store import MetadataStore
+from quire_broker.admin.web import WebServer
 from quire_broker.proxy.proxy import ProxySettings, RunningProxy
-from quire_broker.proxy.web import ProxyWeb
+from quire_broker.proxy.web import make_app
 from quire_broker.server.ports import PortSettings
 from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.wire.frames import FrameDecoder, encode
@@ -34,7 +35,7 @@ async def running_proxy(
     bounds = replace(settings.pop("limits", ProxyLimits()), drain_s=drain_s)
     proxy = RunningProxy(ProxySettings(**({"ports": PORTS} | settings), limits=bounds), metadata, SystemClock())
     try:
-        await proxy.start(ProxyWeb(proxy))
+        await proxy.start(WebServer(make_app(proxy), proxy.settings.access.http))
         await eventually(lambda: not proxy.not_ready)
         yield proxy
     finally:

@@ -157,9 +157,9 @@ async def start_broker(
 
     def open_http(broker: RunningBroker) -> HttpServer:
         # Imported here: loading its library takes a third of the time to the first message.
-        from quire_broker.admin.web import WebServer
+        from quire_broker.admin.web import WebServer, make_app
 
-        return WebServer(broker, more_collectors())
+        return WebServer(make_app(broker, more_collectors()), broker.settings.access.http)
 
     building = _Building(settings, metadata, ledger_client, clock, chance, memory)
     broker: RunningBroker | None = None

@@ -53,7 +53,7 @@ def profiles_path() -> Path:
 
 
 def read_profiles() -> Profiles:
-    """Read all profiles; none without a file. ConfigError names the file and what is wrong in it."""
+    """Read all profiles; none without a file. ConfigError names the file and its error."""
     import tomllib  # not needed without a profile
 
     path = profiles_path()

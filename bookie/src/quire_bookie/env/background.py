@@ -54,9 +54,13 @@ class Background:
     def spawn(self, work: Coroutine[Any, Any, T], what: str) -> "asyncio.Task[T]":
         """Run `work` until it ends or `close` cancels it; `what` names it in the log. The task may be awaited."""
         task = asyncio.get_running_loop().create_task(work, name=what)
+        self.adopt(task)
+        return task
+
+    def adopt(self, task: "asyncio.Task[Any]") -> None:
+        """Own a task that another one began and does not await any more."""
         self._tasks.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     def start(self, work: Coroutine[Any, Any, object], what: str) -> None:
         """Run `work`; after `close` it is dropped unstarted."""

@@ -7,6 +7,7 @@ httpServerAdminRemote opens the port. For a request that a proxy sends, the prox
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from aiohttp import web
 
@@ -17,11 +18,18 @@ from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.admin.routes import ORIGINAL, ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
+from quire_broker.security.authentication import Authentication, Client
 from quire_broker.security.authorization import Action, Authorization
 
 log = logging.getLogger("quire.broker.security")
 _ROLES = web.RequestKey("quire.roles", tuple[str, ...])
 """The role that sent the request; for a proxy also that of its client."""
+
+
+class AuthenticationStats(Protocol):
+    """Counters of a broker or a proxy."""
+
+    authentications_failed: int
 
 
 @web.middleware
@@ -44,21 +52,30 @@ async def authorized(
     need = Need.SUPER_USER if route is None else route.need
     if need is Need.NOTHING:
         return await handler(request)
-    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
-    try:
-        client = authentication.admit_http(authorization_of(request), common_name(certificate))
-    except AuthenticationError as error:
-        broker.parts.stats.authentications_failed += 1
-        log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
-        refused = failure(401, f"HTTP 401 Unauthorized: {error}")
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+    client = client_of(request, authentication, broker.parts.stats, log)
+    if isinstance(client, web.Response):
+        return client
     if broker.authorization is not None:
         roles = broker.authorization.roles_of(client.role, request.headers.get(ORIGINAL, ""), may_repeat=True)
         for role in roles:
             await _require(broker.authorization, role, need, request)
         request[_ROLES] = roles
     return await handler(request)
+
+
+def client_of(
+    request: web.Request, authentication: Authentication, stats: AuthenticationStats, log: logging.Logger
+) -> Client | web.Response:
+    """Return the client that sent a request, or the response 401, which is counted and logged."""
+    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
+    try:
+        return authentication.admit_http(authorization_of(request), common_name(certificate))
+    except AuthenticationError as error:
+        stats.authentications_failed += 1
+        log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
+        refused = failure(401, f"HTTP 401 Unauthorized: {error}")
+        refused.headers["WWW-Authenticate"] = "Bearer"
+        return refused
 
 
 def _is_asked_by_any_name(request: web.Request, reach: Reach) -> bool:

@@ -11,13 +11,18 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
+from quire_bookie.env.background import Background
 from quire_bookie.errors import MetadataError
 from quire_broker.admin.context import broker_of, metadata_answers
 from quire_broker.limits import ADMIN_LEFT_RUNNING_MAX, ADMIN_PATIENCE_S
 
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
-LEFT_RUNNING = web.AppKey("left running", set[asyncio.Task[web.StreamResponse]])
+LEFT_RUNNING = web.AppKey("left running", Background)
 """Changes that go on after their response."""
+
+
+class LeftRunningError(RefusedError):
+    """The request was answered, and its change goes on."""
 
 
 @web.middleware
@@ -26,12 +31,14 @@ async def answered_without_metadata(
 ) -> web.StreamResponse:
     """Let the handler answer. RefusedError 503 if it waits for a metadata store that does not respond."""
     task = asyncio.ensure_future(handler(request))
+    task.set_name(f"{request.method} {request.rel_url.raw_path}")
     try:
         while not (await asyncio.wait({task}, timeout=ADMIN_PATIENCE_S))[0]:
             await _require_metadata(request, task)
+    except LeftRunningError:
+        raise
     except BaseException:
-        if task not in request.app[LEFT_RUNNING]:
-            task.cancel()
+        task.cancel()
         raise
     return task.result()
 
@@ -47,23 +54,6 @@ async def _require_metadata(request: web.Request, task: "asyncio.Task[web.Stream
         if request.method in _READS:
             raise RefusedError(503, f"metadata store: {error}; try again later") from error
         if len(left) < ADMIN_LEFT_RUNNING_MAX:
-            left.add(task)
-            task.add_done_callback(lambda _: left.discard(task))
-            task.add_done_callback(_retrieve)
+            left.adopt(task)
             text = f"metadata store: {error}; the change may still be made: look before you repeat it"
-            raise RefusedError(503, text) from error
-
-
-def _retrieve(task: "asyncio.Task[web.StreamResponse]") -> None:
-    """Retrieve an error that has no receiver any more."""
-    if not task.cancelled():
-        task.exception()
-
-
-async def end_left_running(app: web.Application) -> None:
-    """Cancel the changes that still go on when the server stops."""
-    running = app[LEFT_RUNNING]
-    left = list(running)
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+            raise LeftRunningError(503, text) from error

@@ -1,5 +1,6 @@
 """Owns the HTTP server of a broker: routes, serves, stops. The other modules of this package handle the paths."""
 
+import logging
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,9 @@ from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.routes import register
 from quire_bookie.admin.scraping import measure_stalls
+from quire_bookie.env.background import Background
 from quire_bookie.exposition.rendering import Collector, Exposition
+from quire_bookie.settings.http import HttpLimits
 from quire_broker.admin import (
     anti_affinity,
     backlog_quotas,
@@ -33,10 +36,11 @@ from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
 from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.context import BROKER
 from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_owner
-from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata, end_left_running
+from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.server.broker import RunningBroker
 
+log = logging.getLogger("quire.broker.admin")
 PARTS = (
     balancing,
     brokers,
@@ -67,8 +71,8 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
     checks = [errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    app[LEFT_RUNNING] = set()
-    app.on_cleanup.append(end_left_running)
+    app[LEFT_RUNNING] = left = Background(log)
+    app.on_cleanup.append(lambda _: left.close())
     app[FORWARDING] = forwarding = Forwarding(broker)
     app.on_cleanup.append(forwarding.close)
     app[status.EXPOSITION] = exposition = Exposition()
@@ -81,11 +85,11 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
 
 
 class WebServer:
-    """Serves HTTP on a port that was bound before."""
+    """Serves an application of a broker or a proxy on ports that were bound before."""
 
-    def __init__(self, broker: RunningBroker, collectors: Iterable[Collector] = ()) -> None:
-        self._runner = web.AppRunner(make_app(broker, collectors), access_log=None, shutdown_timeout=2.0)
-        self._bounds = broker.settings.access.http
+    def __init__(self, app: web.Application, bounds: HttpLimits) -> None:
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+        self._bounds = bounds
         self._bounded: BoundedHttp | None = None
 
     async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:

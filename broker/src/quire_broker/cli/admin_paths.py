@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 from quire_bookie.errors import ConfigError
 from quire_broker.errors import InvalidTopicNameError
-from quire_broker.names import NamespaceName, TopicName, check_part, parse_namespace, parse_topic
+from quire_broker.names import PERSISTENT, NamespaceName, TopicName, check_part, parse_namespace, parse_topic
 
 
 def topic_of(text: str) -> TopicName:
@@ -39,7 +39,12 @@ def namespace_path(name: NamespaceName) -> str:
 
 def topic_path(name: TopicName) -> str:
     """Return the path of a topic."""
-    return f"/admin/v2/{name.domain}/{_in_path(name.namespace)}/{quoted(name.local)}"
+    return f"/admin/v2/{_topic(name)}"
+
+
+def topics_path(name: NamespaceName) -> str:
+    """Return the path of the persistent topics of a namespace."""
+    return f"/admin/v2/{PERSISTENT}/{_in_path(name)}"
 
 
 def schema_path(name: TopicName) -> str:
@@ -54,13 +59,16 @@ def subscription_path(name: TopicName, subscription: str) -> str:
 
 def peek_path(name: TopicName, subscription: str) -> str:
     """Return the path of the next entries of a subscription."""
-    topic = f"{name.domain}/{_in_path(name.namespace)}/{quoted(name.local)}"
-    return f"/admin/quire/topics/{topic}/subscription/{quoted(subscription)}/peek"
+    return f"/admin/quire/topics/{_topic(name)}/subscription/{quoted(subscription)}/peek"
 
 
 def quoted(part: str) -> str:
     """Return a part of a path."""
     return quote(part, safe="")
+
+
+def _topic(name: TopicName) -> str:
+    return f"{name.domain}/{_in_path(name.namespace)}/{quoted(name.local)}"
 
 
 def _in_path(name: NamespaceName) -> str:

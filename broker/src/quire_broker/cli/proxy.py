@@ -15,6 +15,7 @@ from quire_bookie.cli.service_options import (
     LogLevelOption,
 )
 from quire_bookie.cli.settings import ConfigFile, Settings
+from quire_broker.cli.start import BrokerPort, HttpPort
 
 
 def register(commands: Commands) -> None:
@@ -23,10 +24,8 @@ def register(commands: Commands) -> None:
 
     @commands.app.command()
     def proxy(
-        port: Annotated[int | None, typer.Option(help="Port of the Pulsar protocol; 0: a free one. [6650]")] = None,
-        http_port: Annotated[
-            int | None, typer.Option(help="Port of REST, health and metrics; 0: a free one. [8080]")
-        ] = None,
+        port: BrokerPort = None,
+        http_port: HttpPort = None,
         metadata: Annotated[
             str | None, typer.Option(help="The cluster's etcd, where brokers register: etcd://host:port,host:port")
         ] = None,

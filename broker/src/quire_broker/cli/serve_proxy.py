@@ -11,11 +11,12 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
+from quire_broker.admin.web import WebServer
 from quire_broker.cli.open_file_shares import fit_proxy
 from quire_broker.cli.proxy_settings import proxy_settings
 from quire_broker.config.proxy import ProxyConfig
 from quire_broker.proxy.proxy import RunningProxy
-from quire_broker.proxy.web import ProxyWeb
+from quire_broker.proxy.web import make_app
 
 log = logging.getLogger("quire.proxy")
 
@@ -57,5 +58,5 @@ async def _start(config: ProxyConfig, undo: contextlib.AsyncExitStack) -> Runnin
         undo.push_async_callback(metadata.close)
     proxy = RunningProxy(fit_proxy(proxy_settings(config)), metadata, SystemClock())
     undo.push_async_callback(proxy.stop)
-    await proxy.start(ProxyWeb(proxy))
+    await proxy.start(WebServer(make_app(proxy), proxy.settings.access.http))
     return proxy

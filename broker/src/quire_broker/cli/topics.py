@@ -11,7 +11,7 @@ from quire_bookie.cli.refusals import DeniedError, RefusedError, refusal_of
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
 from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
 from quire_broker.cli import tail, topic_repair
-from quire_broker.cli.admin_paths import namespace_of, topic_of, topic_path
+from quire_broker.cli.admin_paths import namespace_of, topic_of, topic_path, topics_path
 from quire_broker.cli.topic_stats import TopicStats, stats_of, subscription_rows
 from quire_broker.names import TopicName
 
@@ -131,7 +131,7 @@ def _add_changing(app: typer.Typer) -> None:
 def _rows(http: str, namespace: str) -> list[dict[str, Any]]:
     name = namespace_of(namespace)
     try:
-        names: list[str] = get(http, topic_path(TopicName("persistent", name, "")).rstrip("/"))
+        names: list[str] = get(http, topics_path(name))
     except RefusedError as error:
         raise refusal_of(error, namespace) from error
     try:

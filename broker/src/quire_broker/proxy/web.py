@@ -7,28 +7,24 @@
 """
 
 import logging
-import socket
-import ssl
 from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
-from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import (
     AllowedHosts,
-    authorization_of,
     from_no_other_site,
     is_local,
     refusal_of_origin,
 )
 from quire_bookie.admin.routes import register, route_of
 from quire_bookie.admin.scraping import measure_stalls, scraped
-from quire_bookie.env.tls import common_name
 from quire_bookie.exposition.rendering import Exposition
-from quire_broker.admin.answers import errors_as_json, failure
+from quire_broker.admin.access import client_of
+from quire_broker.admin.answers import errors_as_json
 from quire_broker.admin.routes import ROUTES, Need, Reach, Route
 from quire_broker.admin.web import all_routes
-from quire_broker.errors import AuthenticationError, AuthorizationError
+from quire_broker.errors import AuthorizationError
 from quire_broker.proxy.collector import ProxyCollector
 from quire_broker.proxy.forwarding import BrokerHttp
 from quire_broker.proxy.proxy import RunningProxy
@@ -100,15 +96,10 @@ async def admitted(
             open_paths = "probes, metrics and what clients look up"
             _refuse(refusal_of_origin(request, remote=settings.admin_remote, open_paths=open_paths))
         return await handler(request)
-    certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
-    try:
-        request[CLIENT] = authentication.admit_http(authorization_of(request), common_name(certificate))
-    except AuthenticationError as error:
-        proxy.parts.stats.authentications_failed += 1
-        log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
-        refused = failure(401, f"HTTP 401 Unauthorized: {error}")
-        refused.headers["WWW-Authenticate"] = "Bearer"
-        return refused
+    client = client_of(request, authentication, proxy.parts.stats, log)
+    if isinstance(client, web.Response):
+        return client
+    request[CLIENT] = client
     return await handler(request)
 
 
@@ -129,25 +120,3 @@ def make_app(proxy: RunningProxy) -> web.Application:
     measure_stalls(app, exposition)
     register(app, ROUTES, routes())
     return app
-
-
-class ProxyWeb:
-    """Serves HTTP on ports that were bound before."""
-
-    def __init__(self, proxy: RunningProxy) -> None:
-        self._runner = web.AppRunner(make_app(proxy), access_log=None, shutdown_timeout=2.0)
-        self._bounds = proxy.settings.access.http
-        self._bounded: BoundedHttp | None = None
-
-    async def serve(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Answer requests from now on; `close` closes the socket."""
-        if self._bounded is None:
-            await self._runner.setup()
-            self._bounded = BoundedHttp(self._runner, self._bounds)
-        self._bounded.listen(listening, tls)
-
-    async def close(self) -> None:
-        """Stop listening and end running requests."""
-        if self._bounded is not None:
-            await self._bounded.close()
-        await self._runner.cleanup()

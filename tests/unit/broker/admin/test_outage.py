@@ -9,11 +9,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from quire_bookie.env.background import Background
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.admin import outage
 from quire_broker.admin.answers import answer_in_pieces, errors_as_json
 from quire_broker.admin.context import BROKER
-from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata, end_left_running
+from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 
 Client = TestClient[web.Request, web.Application]
 
@@ -63,8 +64,8 @@ async def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[Client]:
     app = web.Application(middlewares=[errors_as_json, answered_without_metadata])
-    app[BROKER], app[LEFT_RUNNING] = cast(Any, SimpleNamespace(metadata=store)), set()
-    app.on_cleanup.append(end_left_running)
+    app[BROKER], app[LEFT_RUNNING] = cast(Any, SimpleNamespace(metadata=store)), Background()
+    app.on_cleanup.append(lambda app: app[LEFT_RUNNING].close())
     for method in ("GET", "POST"):
         app.router.add_route(method, "/slow", store.slow)
     app.router.add_get("/begun", store.begun)
@@ -85,12 +86,12 @@ async def test_a_change_is_answered_and_goes_on(store: Store, client: Client) ->
     response = await client.post("/slow")
     assert response.status == 503
     assert "the change may still be made: look before you repeat it" in (await response.json())["reason"]
-    (task,) = client.app[LEFT_RUNNING]
+    left = client.app[LEFT_RUNNING]
+    assert len(left) == 1
     store.go_on.set()
-    await task
+    await left.drain()
     assert store.ended == ["done"]
-    await asyncio.sleep(0)
-    assert not client.app[LEFT_RUNNING]
+    assert not left
 
 
 async def test_changes_that_go_on_are_bounded(store: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
