@@ -173,10 +173,10 @@ BOOKIE_RULES = (
     Variant("fence not synced", "duel", 39, _fence_not_synced),
     Variant("garbage collection trusts an empty listing", "collection", 0, _listing_trusted),
     Variant("quarantine skipped", "collection", 0, _quarantine_skipped),
-    Variant("quarantine time counts while in doubt", "collection", 3, _doubt_counts),
+    Variant("quarantine time counts while in doubt", "collection", 2, _doubt_counts),
     Variant("no reserve on a full disk", "filled", 0, _no_reserve),
     Variant("connections hold without a budget", "stalled", 0, _no_connection_budget),
     Variant("peers that hold memory are never closed", "stalled", 0, _stalled_peers_stay),
-    Variant("a connection that waits for memory is closed for it", "stalled", 1, _who_waits_is_to_blame),
+    Variant("a connection that waits for memory is closed for it", "stalled", 2, _who_waits_is_to_blame),
     Variant("waiting frames fill the budget", "stalled", 1, _waiting_frames_fill_the_budget),
 )

@@ -128,8 +128,8 @@ QUORUM_RULES = (
     Variant("one replica without the entry ends the ledger", "duel", 12, _first_missing_answer_decides),
     Variant("silence counts as a missing entry", "gaps", 1, _failures_count_as_missing),
     Variant("re-adds of a recovery count when they are sent", "gaps", 4, _re_adds_assumed),
-    Variant("a new bookie does not get the adds under way", "duel", 5, _new_bookie_gets_nothing),
-    Variant("a new segment begins behind the last add sent", "duel", 4, _segment_begins_late),
+    Variant("a new bookie does not get the adds under way", "duel", 8, _new_bookie_gets_nothing),
+    Variant("a new segment begins behind the last add sent", "duel", 6, _segment_begins_late),
     Variant("an entry with a quorum is confirmed before those below it", "gaps", 7, _hole_confirmed),
     Variant("a repeated acknowledgement counts for another bookie", "gaps", 8, _repeated_ack_counts),
 )

@@ -147,5 +147,5 @@ STORAGE_RULES = (
     Variant("index committed before the log is synced", "faults", 0, _index_before_the_sync),
     Variant("limbo answers no such entry", "modes", 26, _limbo_denies),
     Variant("limbo takes adds", "gaps", 5, _limbo_not_fenced),
-    Variant("limbo forgotten by a restart", "modes", 1, _limbo_forgotten),
+    Variant("limbo forgotten by a restart", "modes", 8, _limbo_forgotten),
 )
