@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.unit.charts.rendering import CHART, EVERYTHING, ROOT, objects
 
@@ -113,6 +116,35 @@ def test_no_two_alerts_have_a_name_and_no_two_panels_a_place() -> None:
             cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
             assert at["x"] + at["w"] <= 24 and not cells & taken, (path.name, panel["title"])
             taken |= cells
+
+
+@pytest.mark.parametrize("path", dashboards(), ids=lambda path: str(path.stem))
+def test_grafana_knows_every_field_of_a_dashboard(path: Path) -> None:
+    plugins.register_default_plugins()
+    board = json.loads(path.read_text())
+    understood = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    for variable in board["templating"]["list"]:
+        variable.pop("definition", None)  # the query as Grafana's editor shows it, which its models leave out
+    assert list(_lost(board, understood)) == []
+
+
+def _lost(given: Any, kept: Any, where: str = "") -> Iterator[str]:
+    """Places whose value is missing or another one."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, value in given.items():
+            yield from _lost(value, kept.get(key), f"{where}.{key}")
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for at, (one, other) in enumerate(zip(given, kept, strict=True)):
+            yield from _lost(one, other, f"{where}[{at}]")
+    elif given != kept:
+        yield where
+
+
+def test_a_field_that_grafana_does_not_know_is_found() -> None:
+    plugins.register_default_plugins()
+    board = {"title": "t", "panels": [{"type": "timeseries", "fieldConfig": {"defaults": {"unitt": "s"}}}]}
+    understood = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    assert list(_lost(board, understood)) == [".panels[0].fieldConfig.defaults.unitt"]
 
 
 def test_the_chart_hands_them_on_unchanged() -> None:
