@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, broker_cluster
 from tests.support.polling import until
+from tests.support.relay import BOTH, Way
 from tests.support.stock_clients import StockConsumer, StockPublisher, command
 
 pulsar = pytest.importorskip("pulsar")
@@ -114,7 +115,8 @@ def in_order(messages: Iterable[tuple[str, int]], sent: int, *, again: bool) -> 
 def judged(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Judged]:
     language: str = request.param
     command(language)  # skips the test before a process is started
-    with broker_cluster(tmp_path, bookies=3, brokerDeduplicationEnabled="true") as cluster, ExitStack() as undo:
+    started = broker_cluster(tmp_path, bookies=3, linked=True, brokerDeduplicationEnabled="true")
+    with started as cluster, ExitStack() as undo:
         yield Judged(cluster, tmp_path, language, undo)
 
 
@@ -155,4 +157,20 @@ def test_faults_of_brokers_and_bookies_lose_repeat_and_reorder_nothing(judged: J
     owner.stop()
     judged.publisher.resume()
     owner.start()
+    judged.check()
+
+
+def test_an_owner_that_etcd_hears_or_answers_no_more_loses_repeats_and_reorders_nothing(judged: Judged) -> None:
+    for ways in ({Way.BACK}, {Way.TO}, BOTH):
+        owner = judged.owner()
+        link = judged.cluster.links[judged.cluster.brokers.index(owner)]
+        link.hold(ways)
+        asked = judged.other(owner)
+        until(lambda: owner.broker_id not in asked.call("GET", "/admin/v2/brokers")[1], "its lease has not ended")  # noqa: B023
+        judged.publisher.resume()
+        judged.join()
+        link.heal()
+        until(lambda: owner.broker_id in asked.call("GET", "/admin/v2/brokers")[1], "it is not back")  # noqa: B023
+        judged.publisher.resume()
+        judged.leave()
     judged.check()

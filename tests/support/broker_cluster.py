@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -21,6 +21,7 @@ from tests.support.child import Child
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.polling import until
 from tests.support.ports import free_ports
+from tests.support.relay import RelayThread
 
 START_TIMEOUT_S = 90.0
 ALL_ACKNOWLEDGED_S = 120.0
@@ -90,9 +91,11 @@ class BrokerOfCluster(Child):
 class BrokerCluster:
     """Etcd, bookies and brokers."""
 
-    def __init__(self, storage: EtcdCluster, brokers: list[BrokerOfCluster]) -> None:
+    def __init__(self, storage: EtcdCluster, brokers: list[BrokerOfCluster], links: list[RelayThread]) -> None:
         self.storage = storage
         self.brokers = brokers
+        self.links = links
+        """Between each broker and etcd; none unless they were asked for."""
 
     @property
     def url(self) -> str:
@@ -108,24 +111,29 @@ class BrokerCluster:
 
 
 @contextmanager
-def broker_cluster(folder: Path, *, brokers: int = 3, bookies: int = 1, **settings: str) -> Iterator[BrokerCluster]:
-    """Run a cluster; `settings` of the brokers by their keys."""
-    storage = EtcdCluster(folder)
-    quorum = {"managedLedgerDefaultEnsembleSize": str(bookies)} if bookies < 3 else {}
-    started = [
-        BrokerOfCluster(folder, storage.etcd.endpoint, f"broker{number}", {**quorum, **settings})
-        for number in range(brokers)
-    ]
-    try:
+def broker_cluster(
+    folder: Path, *, brokers: int = 3, bookies: int = 1, linked: bool = False, **settings: str
+) -> Iterator[BrokerCluster]:
+    """Run a cluster; `settings` of the brokers by their keys. `linked`: each broker has a link to etcd."""
+    with ExitStack() as undo:
+        storage = EtcdCluster(folder)
+        undo.callback(storage.close)
+        links = [RelayThread(storage.etcd.port) for _ in range(brokers if linked else 0)]
+        for link in links:
+            undo.callback(link.close)
+        metadata = [f"127.0.0.1:{link.port}" for link in links] or [storage.etcd.endpoint] * brokers
+        quorum = {"managedLedgerDefaultEnsembleSize": str(bookies)} if bookies < 3 else {}
+        started = [
+            BrokerOfCluster(folder, etcd, f"broker{number}", {**quorum, **settings})
+            for number, etcd in enumerate(metadata)
+        ]
+        for broker in started:
+            undo.callback(broker.kill)
         storage.add_bookies(bookies)
         started[0].start()
         with ThreadPoolExecutor(brokers) as threads:
             list(threads.map(BrokerOfCluster.start, started[1:]))
-        yield BrokerCluster(storage, started)
-    finally:
-        for broker in started:
-            broker.kill()
-        storage.close()
+        yield BrokerCluster(storage, started, links)
 
 
 class Publishing:

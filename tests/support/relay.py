@@ -1,11 +1,13 @@
 """A faulty network between one server and its clients: it cuts, holds, delays or tears the traffic.
 
-Runs on the test's own loop. Directions are seen from the client: TO the server, BACK from it. A one-way partition holds
-one of them: nothing is lost and nothing arrives, as with packets that are retransmitted until the network is back.
+Runs on the test's own loop, or as `RelayThread` on one of its own. Directions are seen from the client: TO the server,
+BACK from it. A one-way partition holds one of them: nothing is lost and nothing arrives, as with packets that are
+retransmitted until the network is back.
 """
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Collection
 from enum import Enum
 
@@ -116,3 +118,38 @@ class Relay:
         for writer in pair:
             # Closed without a reset, so that forwarded bytes still arrive.
             writer.close()
+
+
+class RelayThread:
+    """A relay with a thread of its own, for tests that block."""
+
+    def __init__(self, target_port: int) -> None:
+        self._relay = Relay(target_port)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.heal()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._relay.port
+
+    def heal(self) -> None:
+        """End all faults."""
+        asyncio.run_coroutine_threadsafe(self._relay.heal(), self._loop).result()
+
+    def hold(self, ways: Collection[Way] = BOTH) -> None:
+        """Hold the traffic in these directions until `heal`."""
+
+        async def held() -> None:
+            self._relay.hold(ways)
+
+        asyncio.run_coroutine_threadsafe(held(), self._loop).result()
+
+    def close(self) -> None:
+        """Cut every connection and end the thread."""
+        asyncio.run_coroutine_threadsafe(self._relay.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -2,8 +2,9 @@
 
 The lease is granted when the first ephemeral node needs it, and renewed after each third of its time. It is LOST when
 etcd no longer knows it, when etcd's data was replaced by an older copy, or after 5/6 of its time without a response:
-from then on the nodes may be removed. If etcd then answers with the same lease the state is CONNECTED, otherwise a new
-lease is granted and the state is RENEWED.
+from then on the nodes may be removed. A lost lease is renewed only after etcd has answered that it knows it: where
+etcd hears this process and is not heard, renewals would keep the nodes of a process that cannot work. If etcd answers
+with the same lease the state is CONNECTED, otherwise a new lease is granted and the state is RENEWED.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from quire_bookie.metadata.etcd.connection import (
     LEASE_GRANT,
     LEASE_KEEP_ALIVE,
     LEASE_REVOKE,
+    LEASE_TIME_TO_LIVE,
     EtcdConnection,
     LeaseGoneError,
 )
@@ -128,6 +130,8 @@ class EtcdSession:
                         if self._lease == 0:
                             await self._grant()
                 else:
+                    if self._state is SessionState.LOST:
+                        await self._ask(lease)
                     await self._keep_alive(lease)
                     if self._lease != lease:
                         continue  # a write has replaced it meanwhile
@@ -154,6 +158,13 @@ class EtcdSession:
         if self._state is SessionState.LOST:
             # Here and not in `_renew`: a write that needs a lease may be the one that replaces it.
             self._set_state(SessionState.RENEWED)
+
+    async def _ask(self, lease: int) -> None:
+        """Ask whether etcd knows the lease, which renews nothing. LeaseGoneError."""
+        request = rpc.LeaseTimeToLiveRequest(ID=lease)
+        answer = await self._connection.call(LEASE_TIME_TO_LIVE, request, timeout_s=self._ttl_s / 3)
+        if answer.TTL <= 0:
+            raise LeaseGoneError(f"the lease {lease:x} expired")
 
     async def _keep_alive(self, lease: int) -> None:
         """Renew once, on a separate stream, with a time limit so that LOST is detected in time."""

@@ -40,6 +40,10 @@ class Scenario:
             self.granted += 1
             self.alive.add(self.granted)
             return rpc.LeaseGrantResponse(ID=self.granted, TTL=TTL_S)
+        if isinstance(request, rpc.LeaseTimeToLiveRequest):
+            if self.silent:
+                raise MetadataUnavailableError("no answer")
+            return rpc.LeaseTimeToLiveResponse(ID=request.ID, TTL=1 if request.ID in self.alive else -1)
         assert isinstance(request, rpc.LeaseRevokeRequest)
         self.alive.discard(request.ID)
         return rpc.LeaseRevokeResponse()
@@ -104,6 +108,24 @@ def test_an_unresponsive_cluster_means_lost_before_the_lease_can_expire() -> Non
         assert state is LOST
         assert 10 + TTL_S * 5 / 6 <= at <= 10 + TTL_S
         assert rest == []
+
+    play(script)
+
+
+def test_a_cluster_that_hears_us_and_is_not_heard_does_not_keep_the_lease() -> None:
+    async def script(scenario: Scenario) -> None:
+        await scenario.session.ensure()
+        scenario.silent = True
+        await asyncio.sleep(10 * TTL_S)
+        (state, lost_at), *rest = scenario.states
+        assert (state, rest) == (LOST, [])
+        assert scenario.renewals, "it tried while it counted on its lease"
+        assert max(scenario.renewals) <= lost_at
+        scenario.alive.clear()
+        scenario.silent = False
+        await asyncio.sleep(TTL_S)
+        assert [state for state, _ in scenario.states] == [LOST, RENEWED]
+        assert scenario.session.lease == 2
 
     play(script)
 
