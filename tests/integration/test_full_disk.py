@@ -3,7 +3,7 @@
 At every level of free bytes down to zero it starts, every acknowledged message is read, topics are subscribed to and
 acknowledged; and once topics are deleted it takes messages again, without help from outside. Kills come at random
 moments of a start and under load: `QUIRE_KILL_SEED=n` repeats their choices, `QUIRE_DISK_KILLS=20` makes 20 at each
-level instead of 2.
+level instead of 1.
 """
 
 import os
@@ -28,7 +28,7 @@ LEVELS = (16 * MIB, 4 * MIB, 1 * MIB, 64 * 1024, 4096, 0)
 """Bytes that another program leaves free."""
 KILL_LEVELS = (192 * MIB, 128 * MIB, 96 * MIB, 72 * MIB, 48 * MIB, 32 * MIB, *LEVELS)
 """The first leave room for messages; at about 100 MiB bookies begin to refuse them."""
-KILLS = int(os.environ.get("QUIRE_DISK_KILLS", "2"))
+KILLS = int(os.environ.get("QUIRE_DISK_KILLS", "1"))
 KILL_WITHIN_S = 4.0
 _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 

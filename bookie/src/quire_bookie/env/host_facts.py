@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from quire_bookie.env.durable import sync_data
+
 SYNCS = 20
 _SYNC_BYTES = 4096
 _STA_UNSYNC = 0x40
@@ -76,7 +78,7 @@ def _sync_ms(folder: str) -> tuple[float, ...]:
             began = time.perf_counter()
             file.write(bytes(_SYNC_BYTES))
             file.flush()
-            os.fsync(file.fileno())
+            sync_data(file.fileno())
             found.append((time.perf_counter() - began) * 1000)
     return tuple(sorted(found))
 

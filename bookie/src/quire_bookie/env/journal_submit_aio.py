@@ -188,6 +188,8 @@ class AioJournalFile(JournalSubmission):
 
 def probe(folder: str) -> None:
     """Write one block in `folder` like `AioJournalFile`. Blocks; OSError explains why it does not work here."""
+    if not hasattr(os, "O_DIRECT") or not hasattr(os, "eventfd"):
+        raise OSError(errno.ENOSYS, "the system has no such calls")
     path = f"{folder}/.journal-submit-probe"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     try:

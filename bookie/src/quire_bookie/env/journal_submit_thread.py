@@ -1,4 +1,4 @@
-"""Journal submit with a thread: one `pwritev` with RWF_DSYNC per group, for machines without Linux AIO.
+"""Journal submit with a thread: one durable write per group, for machines without Linux AIO.
 
 Owns one file handle and one thread. Must never use the event loop except through `call_soon_threadsafe`. The thread
 competes with the loop for the interpreter lock: opening such a file lowers the interpreter's switch interval to
@@ -11,12 +11,11 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from quire_bookie.env.durable import BUFFERS_PER_CALL_MAX, sync_all, sync_data, write_all
 from quire_bookie.env.journal_submission import Done, JournalSubmission
 from quire_bookie.model import Buffer
 
 SWITCH_INTERVAL_S = 0.0005
-_BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
-
 _Job = tuple[int, Sequence[Buffer]]
 
 
@@ -26,15 +25,11 @@ def write_durably(fd: int, offset: int, buffers: Sequence[Buffer], *, synced: bo
     Without `synced`, block until all bytes are written.
     """
     flags = getattr(os, "RWF_DSYNC", 0) if synced else 0
-    size = sum(map(len, buffers))
-    if len(buffers) > _BUFFERS_PER_CALL_MAX:
-        buffers = [b"".join(buffers)]
-    written = os.pwritev(fd, buffers, offset, flags)
-    while written < size:
-        rest = b"".join(buffers)[written:]
-        written += os.pwritev(fd, [rest], offset + written, flags)
+    if len(buffers) > BUFFERS_PER_CALL_MAX:
+        buffers = [b"".join(buffers)]  # one durable write
+    write_all(fd, offset, buffers, flags)
     if synced and not flags:
-        os.fsync(fd)
+        sync_data(fd)
 
 
 class ThreadJournalFile(JournalSubmission):
@@ -74,6 +69,6 @@ class ThreadJournalFile(JournalSubmission):
         self._thread.join()  # it is idle: returns at once
         try:
             if not self._synced:
-                await self._loop.run_in_executor(None, os.fsync, self._fd)
+                await self._loop.run_in_executor(None, sync_all, self._fd)
         finally:
             os.close(self._fd)

@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 
 from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
+from quire_bookie.env.durable import allocate, sync_all, sync_data, sync_path, write_all
 from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
 from quire_bookie.env.journal_submit_aio import AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
@@ -32,7 +33,6 @@ JournalSubmit = Literal["auto", "aio", "thread"]
 T = TypeVar("T")
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
 _ZEROS = bytes(4 * MIB)
-_BUFFERS_PER_CALL_MAX = 512  # below IOV_MAX everywhere
 _DIRECT_BYTES_MIN = 64 * 1024  # below it the page cache is not more expensive
 
 
@@ -46,19 +46,6 @@ def _no_space_as_disk_full(path: str) -> Iterator[None]:
         raise
 
 
-def _write_all(fd: int, offset: int, buffers: Sequence[Buffer]) -> None:
-    """Write every byte, even if the system accepts only a part per call."""
-    for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
-        part = buffers[start : start + _BUFFERS_PER_CALL_MAX]
-        size = sum(map(len, part))
-        written = os.pwritev(fd, part, offset)
-        if written < size:
-            rest = memoryview(b"".join(part))
-            while written < size:
-                written += os.pwrite(fd, rest[written:], offset + written)
-        offset += size
-
-
 def _read_all(fd: int, offset: int, size: int) -> bytes:
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
@@ -69,14 +56,6 @@ def _read_all(fd: int, offset: int, size: int) -> bytes:
         parts.append(data)
         have += len(data)
     return b"".join(parts)
-
-
-def _sync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _folder_bytes(path: str) -> int:
@@ -92,7 +71,7 @@ def _folder_bytes(path: str) -> int:
 
 def _make_dirs(path: str) -> None:
     for folder in make_private_dirs(path):
-        _sync_dir(os.path.dirname(folder) or ".")
+        sync_path(os.path.dirname(folder) or ".")
 
 
 class _Abandoned(Exception):
@@ -104,15 +83,15 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
     try:
         try:
             # Allocate in one piece first: fewer extents, and a full disk is detected before anything is written.
-            os.posix_fallocate(fd, 0, size)
+            allocate(fd, size)
             for offset in range(0, size, len(_ZEROS)):
                 if abandoned.is_set():
                     raise _Abandoned
-                _write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
-            os.fsync(fd)
+                write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
+            sync_all(fd)
         finally:
             os.close(fd)
-        _sync_dir(os.path.dirname(path))
+        sync_path(os.path.dirname(path))
     except (OSError, _Abandoned):
         # An incomplete file is useless, and on a full disk it would keep the space.
         os.unlink(path)
@@ -123,11 +102,11 @@ def _allocate(path: str, size: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
-            os.posix_fallocate(fd, 0, size)
-            os.fsync(fd)
+            allocate(fd, size)
+            sync_all(fd)
         finally:
             os.close(fd)
-        _sync_dir(os.path.dirname(path))
+        sync_path(os.path.dirname(path))
     except OSError:
         os.unlink(path)
         raise
@@ -137,12 +116,12 @@ def _replace_file(path: str, content: bytes) -> None:
     temporary = f"{path}.new"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
-        _write_all(fd, 0, [content])
-        os.fsync(fd)
+        write_all(fd, 0, [content])
+        sync_all(fd)
     finally:
         os.close(fd)
     os.replace(temporary, path)
-    _sync_dir(os.path.dirname(path))
+    sync_path(os.path.dirname(path))
 
 
 def _read_file(path: str) -> bytes:
@@ -230,17 +209,17 @@ class LocalFile:
         if self._direct is not None and self._direct.takes(offset, buffers):
             await self._pool.run(self._path, self._write_pages, offset, buffers[0])
         else:
-            await self._pool.run(self._path, _write_all, self._fd, offset, buffers)
+            await self._pool.run(self._path, write_all, self._fd, offset, buffers)
 
     def _write_pages(self, offset: int, buffer: memoryview) -> None:
         assert self._direct is not None
         written = self._direct.write(offset, buffer)
         if written < len(buffer):
-            _write_all(self._fd, offset + written, [buffer[written:]])
+            write_all(self._fd, offset + written, [buffer[written:]])
 
     async def sync(self) -> None:
         """Make all written bytes and the length durable."""
-        await self._pool.run(self._path, os.fdatasync, self._fd)
+        await self._pool.run(self._path, sync_data, self._fd)
 
     async def truncate(self, size: int) -> None:
         """Cut or extend the file to `size` bytes."""
@@ -396,7 +375,7 @@ class LocalDisk:
 
     async def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in this folder durable."""
-        await self._pool.run(path, _sync_dir, path)
+        await self._pool.run(path, sync_path, path)
 
     async def usage(self, path: str) -> DiskUsage:
         """Return the space of the file system of `path`."""

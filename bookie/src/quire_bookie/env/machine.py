@@ -25,7 +25,8 @@ def machine_memory_bytes(cgroup: Path = _CGROUP) -> int:
 
 def machine_cpus(cgroup: Path = _CGROUP) -> float:
     """Return the processors that this process may use: of the machine, or by the container's limit."""
-    machine = float(len(os.sched_getaffinity(0)))
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    machine = float(usable or 1)
     try:
         quota, _, period = (cgroup / "cpu.max").read_text().strip().partition(" ")
     except OSError:

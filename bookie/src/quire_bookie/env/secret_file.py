@@ -5,6 +5,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from quire_bookie.env.durable import sync_all, sync_path
 from quire_bookie.errors import ConfigError
 
 _FILE = "file:"
@@ -47,13 +48,9 @@ def _write(path: str, content: bytes) -> None:
     with open(fd, "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(fd)
+        sync_all(fd)
     os.replace(temporary, path)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(os.path.dirname(path))
 
 
 class SecretFiles:

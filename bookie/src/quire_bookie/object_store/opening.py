@@ -6,7 +6,6 @@ of the pod or machine. They never appear in a URL, an error or a log line. Indep
 
 import asyncio
 import configparser
-import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
@@ -18,6 +17,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
 
+from quire_bookie.env.durable import sync_path
 from quire_bookie.errors import ConfigError, ObjectMissingError, ObjectStoreError
 from quire_bookie.model import Buffer
 from quire_bookie.object_store.store import ObjectStore, Stored
@@ -331,17 +331,9 @@ class _Folder(_Objects):
         path = self._folder / name
         try:
             for each in (path, path.parent, self._folder):
-                await asyncio.to_thread(_sync, each)
+                await asyncio.to_thread(sync_path, each)
         except OSError as error:
             raise self._failed(f"{name} could not be synced", error) from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hint(text: str) -> str:

@@ -49,6 +49,7 @@ async def test_memory_that_begins_within_a_page_is_written_too(disk: LocalDisk, 
     await file.close()
 
 
+@pytest.mark.linux
 async def test_a_file_system_that_refuses_direct_writes_gets_buffered_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from quire_bookie.env.journal_submit_thread import ThreadJournalFile, write_dura
 from quire_bookie.env.local_disk import LocalDisk
 
 
+@pytest.mark.linux
 def test_the_rest_of_a_partial_write_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
@@ -38,6 +39,7 @@ def test_more_buffers_than_one_call_accepts_are_written_too(tmp_path: Path, sync
 def test_without_a_durable_write_call_the_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.delattr(os, "RWF_DSYNC", raising=False)
+    monkeypatch.setattr(os, "fdatasync", synced.append, raising=False)
     monkeypatch.setattr(os, "fsync", synced.append)
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     write_durably(fd, 0, [b"abc"])
@@ -45,6 +47,7 @@ def test_without_a_durable_write_call_the_file_is_synced(tmp_path: Path, monkeyp
     os.close(fd)
 
 
+@pytest.mark.linux
 async def test_without_syncs_a_submission_is_done_once_written_and_the_close_syncs_it_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

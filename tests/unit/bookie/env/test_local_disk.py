@@ -111,6 +111,7 @@ async def test_a_journal_file_consists_of_written_zeros(disk: LocalDisk, tmp_pat
     assert await disk.exists(path), "a refused creation does not change the existing file"
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 async def test_no_space_is_reported_and_leaves_no_partial_file(
     disk: LocalDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -129,6 +130,7 @@ async def test_no_space_is_reported_and_leaves_no_partial_file(
     await file.close()
 
 
+@pytest.mark.linux
 async def test_another_error_is_not_changed(disk: LocalDisk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def broken(*_: object) -> int:
         raise OSError(errno.EIO, "broken")
@@ -162,6 +164,7 @@ async def test_every_journal_submit_writes_the_given_bytes(tmp_path: Path, way: 
     assert sorted(os.listdir(tmp_path)) == ["journal"], "the probe removes its file"
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("kind", [AioJournalFile, ThreadJournalFile])
 async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind: type) -> None:
     path = f"{tmp_path}/journal"
@@ -177,6 +180,7 @@ async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind
     await file.close()
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("kind", [AioJournalFile, ThreadJournalFile])
 async def test_close_waits_for_the_submission_in_flight(tmp_path: Path, kind: type) -> None:
     path = f"{tmp_path}/journal"

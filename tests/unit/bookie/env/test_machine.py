@@ -8,6 +8,7 @@ import pytest
 from quire_bookie.env.machine import machine_cpus, process_memory_bytes
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("limit", "expected"), [("50000 100000", 0.5), ("max 100000", None), ("9000000 100000", None), ("", None)]
 )
@@ -16,6 +17,7 @@ def test_processors_are_those_of_the_container(tmp_path: Path, limit: str, expec
     assert machine_cpus(tmp_path) == (expected or len(os.sched_getaffinity(0)))
 
 
+@pytest.mark.linux
 def test_without_a_control_group_the_machine_counts(tmp_path: Path) -> None:
     assert machine_cpus(tmp_path) == len(os.sched_getaffinity(0))
 

@@ -11,6 +11,7 @@ from tests.support.bookie_world import BookieWorld, RawPeer
 from tests.support.loops import LOOPS, run_on
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("loop", LOOPS)
 def test_accepted_connections_are_probed(loop: str) -> None:
     async def go() -> tuple[int, int, int]:

@@ -55,6 +55,7 @@ async def flush_twice(storage: LedgerStorage[int]) -> None:
         await storage.flush()
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize(
     ("kind", "turn"),
     [("none", 0), *((kind, turn) for kind in ("refused", "no space", "short") for turn in (1, 2, 4, 7))],

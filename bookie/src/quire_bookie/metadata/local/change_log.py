@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from quire_bookie.env.durable import sync_data, sync_path
 from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.limits import METADATA_LOG_COMMITS_BYTES_MIN, METADATA_LOG_GROWTH_BYTES, METADATA_LOG_ROWS_BYTES
 from quire_bookie.metadata.local.change_format import (
@@ -45,20 +46,11 @@ class LogFile:
 
     def sync(self) -> None:
         """Make the written bytes durable."""
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable. SQLite does so for its own files, not for their folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def load_log(folder: Path) -> bytes | None:
@@ -170,7 +162,7 @@ class LogWriter:
         self._write(bytes(METADATA_LOG_GROWTH_BYTES))
         self._file.sync()
         os.rename(self._folder / NEW_LOG_NAME, self._folder / LOG_NAME)
-        sync_folder(self._folder)
+        sync_path(self._folder)
         assert HEADER.size < self._base_end <= end < self._offset
         return ChangeLog(self._folder, self._file, base_end=self._base_end, end=end, size=self._offset)
 

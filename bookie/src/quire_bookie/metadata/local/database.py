@@ -329,6 +329,9 @@ def connect(path: Path) -> sqlite3.Connection:
     # isolation_level None: this module begins and ends transactions itself.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=True, timeout=5.0)
     connection.execute("PRAGMA synchronous=FULL")
+    # For macOS, see `env.durable`; elsewhere without effect.
+    connection.execute("PRAGMA fullfsync=ON")
+    connection.execute("PRAGMA checkpoint_fullfsync=ON")
     return connection
 
 

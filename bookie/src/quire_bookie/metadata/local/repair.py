@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from quire_bookie.env.durable import sync_path
 from quire_bookie.env.file_modes import FOLDER_MODE
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.local.agreement import DatabaseSeen, Verdict, compare
@@ -26,7 +27,7 @@ from quire_bookie.metadata.local.change_format import (
     first_chain,
     read_log,
 )
-from quire_bookie.metadata.local.change_log import LOG_NAME, load_log, sync_folder, write_log
+from quire_bookie.metadata.local.change_log import LOG_NAME, load_log, write_log
 from quire_bookie.metadata.local.database import connect
 from quire_bookie.metadata.local.inspection import (
     FILE_NAME,
@@ -185,9 +186,9 @@ def carry_out(folder: Path, plan: RepairPlan, now: str) -> Path:
     write_log(folder, store, rows, position).close()
     for name in (WAL_NAME, SHM_NAME):
         (folder / name).unlink(missing_ok=True)
-    sync_folder(folder)
+    sync_path(folder)
     os.rename(new, folder / FILE_NAME)
-    sync_folder(folder)
+    sync_path(folder)
     return aside
 
 
@@ -204,8 +205,8 @@ def _keep_aside(folder: Path, now: str) -> Path:
                 os.link(folder / name, aside / name)
             except OSError:  # a file system without links
                 shutil.copy2(folder / name, aside / name)
-    sync_folder(aside)
-    sync_folder(folder)
+    sync_path(aside)
+    sync_path(folder)
     return aside
 
 
@@ -227,16 +228,7 @@ def _write_database(path: Path, nodes: Nodes, seen: DatabaseSeen) -> None:
             connection.close()
     except sqlite3.Error as error:
         raise StartupError(f"{path} cannot be written: {error}") from error
-    sync_file(path)
-
-
-def sync_file(path: Path) -> None:
-    """Make a file durable that another library has written."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_path(path)
 
 
 def describe(plan: RepairPlan) -> list[str]:

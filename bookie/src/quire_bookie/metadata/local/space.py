@@ -10,6 +10,7 @@ import logging
 import os
 from pathlib import Path
 
+from quire_bookie.env.durable import allocate, sync_all, sync_path
 from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.limits import METADATA_COMMIT_BYTES, METADATA_RESERVE_FILE_BYTES, METADATA_RESERVE_FILES
 
@@ -43,7 +44,7 @@ class MetadataReserve:
         path = self._held.pop()
         path.unlink()
         self._missing.append(path)
-        _sync(self._folder)
+        sync_path(self._folder)
         _log.warning("the disk is full, %d reserve files are left in %s", len(self._held), self._folder)
         return True
 
@@ -51,8 +52,8 @@ class MetadataReserve:
         path = self._missing[-1]
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            os.posix_fallocate(fd, 0, METADATA_RESERVE_FILE_BYTES)
-            os.fsync(fd)
+            allocate(fd, METADATA_RESERVE_FILE_BYTES)
+            sync_all(fd)
         except OSError as error:
             path.unlink()
             _log.debug("%s cannot be allocated yet: %s", path, error)
@@ -60,11 +61,3 @@ class MetadataReserve:
         finally:
             os.close(fd)
         self._held.append(self._missing.pop())
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

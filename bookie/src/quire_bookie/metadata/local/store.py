@@ -10,11 +10,11 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
+from quire_bookie.env.durable import sync_path
 from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.contract import check_key, check_transaction, check_value, prefix_end, sequence_parent
 from quire_bookie.metadata.event_queue import EventQueue
-from quire_bookie.metadata.local.change_log import sync_folder
 from quire_bookie.metadata.local.worker import DatabaseThread
 from quire_bookie.metadata.store import Check, Event, MetadataStats, Node, Operation, SessionState
 
@@ -145,7 +145,7 @@ def lock_folder(folder: Path) -> int:
     """Create and lock the folder; return the descriptor of the lock, which also ends with the process."""
     try:
         for path in make_private_dirs(str(folder)):
-            sync_folder(Path(path).parent)
+            sync_path(Path(path).parent)
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         raise StartupError(f"the metadata folder {folder} cannot be used: {error.strerror}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quire_bookie.env import durable
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, StartupError
 from quire_bookie.metadata.local import change_log, database, repair
 from quire_bookie.metadata.local.change_format import LogContent, read_log
@@ -205,14 +206,12 @@ async def test_an_interrupted_repair_is_completed_by_another(tmp_path: Path, mon
         shutil.copytree(folder, to)
         copies.append(to)
 
-    real = change_log.sync_folder
-
     def synced(folder: Path) -> None:
-        real(folder)
+        durable.sync_path(folder)
         hook(damaged)
 
     for module in (repair, change_log):
-        monkeypatch.setattr(module, "sync_folder", synced)
+        monkeypatch.setattr(module, "sync_path", synced)
     carry_out(damaged, plan_repair(damaged), "20260101T000000Z")
     assert len(copies) >= 4
     for folder in copies:
