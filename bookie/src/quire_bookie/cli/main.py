@@ -8,6 +8,7 @@ not one of ours: `quire --help` answers at once, and a bookie does not load modu
 import gc
 import logging
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -72,9 +73,23 @@ def _add_root(commands: Commands) -> None:
             context.call_on_close(use_profile(profile, os.environ))
 
     @commands.app.command()
-    def version() -> None:
-        """Print the version; the same as --version."""
-        print_version(True)
+    def version(
+        verbose: Annotated[
+            bool, typer.Option("--verbose", "-v", help="Also Python, the system, and whether native steps are active.")
+        ] = False,
+    ) -> None:
+        """Print the version; without -v the same as --version."""
+        if not verbose:
+            print_version(True)
+        from quire_bookie.bulk import IS_NATIVE
+
+        say(f"quire {__version__}")
+        say(f"Python {platform.python_version()} on {platform.system()} {platform.release()} {platform.machine()}")
+        if IS_NATIVE:
+            say("native steps: active")
+        else:
+            reason = "QUIRE_NATIVE=0" if os.environ.get("QUIRE_NATIVE") == "0" else "the module is not installed"
+            say(f"native steps: not active, {reason}")
 
 
 def run(arguments: list[str] | None = None) -> int:
