@@ -95,7 +95,7 @@ def known_settings() -> str:
     """Return the operator's module of known keys."""
     parts = [
         f"{name} = frozenset(\n    (\n{_keys_of(model)}\n    )\n)\n"
-        for name, model in (("BOOKIE_KEYS", BookieConfig), ("BROKER_KEYS", BrokerConfig))
+        for name, model in (("BOOKIE_KEYS", BookieConfig), ("BROKER_KEYS", BrokerConfig), ("PROXY_KEYS", ProxyConfig))
     ]
     return KNOWN_HEAD + "\n" + "\n".join(parts)
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 FOLDER = ROOT / "docs" / "kubernetes" / "examples"
 BEFORE = {
     "managed-ledger": ("bookie",),
+    "proxy": ("bookie",),
     "jobs": ("bookie",),
     "topics": ("bookie", "managed-ledger"),
 }

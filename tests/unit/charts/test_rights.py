@@ -7,10 +7,12 @@ import re
 
 import pytest
 
+from quire_operator.api.proxy_spec import Proxy
 from quire_operator.builders.auto_recovery import recovery_children
 from quire_operator.builders.bookie import BookieFacts, bookie_children
 from quire_operator.builders.broker import BrokerFacts
 from quire_operator.builders.job_access import job_access
+from quire_operator.builders.proxy import proxy_children
 from quire_operator.cluster.paths import collection
 from tests.support.broker_pods import declared_children
 from tests.unit.charts.rendering import ALL_NAMESPACES, ONE_NAMESPACE, ROOT, Manifest, objects
@@ -35,7 +37,7 @@ NEEDED = {
     "topics.quire.dev": {"get", "list", "watch", "patch"},
     "topics/status.quire.dev": {"update"},
     "statefulsets.apps": CHILD | {"delete"},
-    "deployments.apps": CHILD,
+    "deployments.apps": CHILD | {"delete"},
     "services": CHILD | {"delete", "deletecollection"},
     "configmaps": CHILD | {"delete", "deletecollection"},
     "roles.rbac.authorization.k8s.io": {"get", "create", "patch"},
@@ -44,7 +46,7 @@ NEEDED = {
     "sparkapplications.sparkoperator.k8s.io": {"get", "list", "create", "delete"},
     "sparkapplications.spark.apache.org": {"get", "list", "create", "delete"},
     "serviceaccounts": CHILD,
-    "poddisruptionbudgets.policy": CHILD,
+    "poddisruptionbudgets.policy": CHILD | {"delete"},
     "podmonitors.monitoring.coreos.com": CHILD | {"delete"},
     "pods": {"get", "list", "watch", "create", "patch", "delete", "deletecollection"},
     "persistentvolumeclaims": {"get", "list", "watch", "patch", "delete"},
@@ -128,6 +130,7 @@ def test_every_child_is_in_the_table() -> None:
     children = bookie_children(pool, BookieFacts(3, "image", pod_monitors=True))
     children += recovery_children(pool, "image", True)
     children += declared_children(ledger, BrokerFacts(pool, "image", pod_monitors=True))
+    children += proxy_children(ledger, Proxy.model_validate({}), "image", (), pod_monitors=True)
     children += job_access(ledger, cluster_mode=True)
     for child in children:
         group = child["apiVersion"].rpartition("/")[0]

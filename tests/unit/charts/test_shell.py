@@ -28,8 +28,8 @@ def _is_peer(peer: Manifest, who: dict[str, str] | str) -> bool:
     selector = peer.get("podSelector", {})
     fits = selector.get("matchLabels", {}).items() <= who.items()
     for each in selector.get("matchExpressions", ()):
-        assert each["operator"] == "In"
-        fits = fits and who.get(each["key"]) in each["values"]
+        assert each["operator"] in ("In", "NotIn")
+        fits = fits and (who.get(each["key"]) in each["values"]) == (each["operator"] == "In")
     return bool(peer.get("namespaceSelector") == {} and fits)
 
 
@@ -80,6 +80,27 @@ def test_brokers_are_kept_to_some_and_quires_own() -> None:
     assert not lets_in(found, "198.51.100.1", "pulsar-tls")
     assert not lets_in(found, SHOP, "pulsar-tls")
     assert lets_in(found, {"app.kubernetes.io/part-of": "quire"}, "https")
+
+
+PROXY = {"app.kubernetes.io/name": "quire-proxy", "app.kubernetes.io/part-of": "quire"}
+
+
+def test_proxies_are_reached_from_outside_and_reach_only_brokers() -> None:
+    narrow = [{"ipBlock": {"cidr": "198.51.100.0/24"}}]
+    found = objects({"networkPolicies": {"brokerClients": narrow}})
+    assert lets_in(found["NetworkPolicy/quire-proxies"], OUTSIDE, "pulsar-tls")
+    assert lets_in(found["NetworkPolicy/quire-brokers"], PROXY, "pulsar-tls")
+    assert not lets_in(found["NetworkPolicy/quire-brokers"], OUTSIDE, "pulsar-tls"), "only through the proxies"
+    for policy, port in (("bookies", "bookie"), ("bookies", "http"), ("etcd", "client"), ("operator", "metrics")):
+        assert not lets_in(found[f"NetworkPolicy/quire-{policy}"], PROXY, port), "a proxy is the first to be attacked"
+
+
+def test_proxies_are_kept_to_some() -> None:
+    values: Manifest = {"networkPolicies": {"proxyClients": [{"ipBlock": {"cidr": "203.0.113.0/24"}}]}}
+    found = objects(values)["NetworkPolicy/quire-proxies"]
+    assert lets_in(found, OUTSIDE, "pulsar-tls")
+    assert not lets_in(found, "198.51.100.1", "pulsar-tls")
+    assert lets_in(found, {"app.kubernetes.io/name": "prometheus"}, "https")
 
 
 def test_the_api_server_reaches_the_http_of_bookies_where_it_is_named_and_nothing_else_of_them() -> None:

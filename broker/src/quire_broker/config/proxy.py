@@ -71,7 +71,8 @@ class ProxyConfig(ClientAccessConfig, MetadataAccessConfig, ConnectionMemoryConf
     allowed_host_names: TextList = Field(
         [],
         alias="brokerProxyAllowedHostNames",
-        description="hosts to which clients may connect besides registered brokers: a name, or *.example.com",
+        description="hosts of brokers besides registered ones, to which clients may connect and brokers may redirect "
+        "HTTP: a name, or *.example.com",
     )
     allowed_target_ports: TextList = Field(
         ["6650", "6651"],

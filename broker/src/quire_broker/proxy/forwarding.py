@@ -96,9 +96,15 @@ class BrokerHttp:
                 return answer
             answer.release()
             url = url.join(URL(location, encoded=True))
-            if _origin(str(url)) not in known:
+            if not self._is_broker(_origin(str(url)), known):
                 raise aiohttp.ClientError(f"redirected to {url.host}:{url.port}, which is no registered broker")
         raise aiohttp.ClientError(f"redirected {_HOPS_MAX} times")
+
+    def _is_broker(self, origin: tuple[str, str, int | None], known: set[tuple[str, str, int | None]]) -> bool:
+        """Return whether it is the REST of a broker: a known one, or a permitted host at the scheme and port of one."""
+        scheme, host, port = origin
+        same_port = any((scheme, port) == (other, number) for other, _, number in known)
+        return origin in known or (same_port and self._parts.targets.names(host))
 
     async def _send(self, method: str, url: URL, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         if self._session is None:

@@ -68,7 +68,7 @@ class Targets:
             address = address_of(url)
         except ValueError as error:
             raise ServiceNotReadyError(f"{url[:_SHOWN_MAX]!r} is not an address of a broker: {error}") from error
-        if not self.is_broker(address) and not any(_matches(address.host, host.lower()) for host in self.hosts):
+        if not self.is_broker(address) and not self.names(address.host):
             raise ServiceNotReadyError(
                 f"{str(address)[:_SHOWN_MAX]} is no registered broker: look the topic up again; further brokers are "
                 "named in brokerProxyAllowedHostNames"
@@ -79,6 +79,10 @@ class Targets:
                 "brokerProxyAllowedTargetPorts"
             )
         return address
+
+    def names(self, host: str) -> bool:
+        """Return whether this host is one of the further hosts."""
+        return any(_matches(host.lower(), allowed.lower()) for allowed in self.hosts)
 
 
 def _matches(host: str, allowed: str) -> bool:

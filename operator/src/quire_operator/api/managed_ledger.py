@@ -67,6 +67,14 @@ class BrokerLoad(ApiModel):
     measured_at: Timestamp = Field(description="When this was measured.")
 
 
+class ProxyStatus(ApiModel):
+    """The proxies."""
+
+    service_url: Label = Field(description="Service URL for clients, pulsar://host:port.")
+    replicas: Whole = Field(default=0, description="Existing pods.")
+    ready: Whole = Field(default=0, description="Pods that accept clients.")
+
+
 class SlowestCursor(ApiModel):
     """The cursor with the largest backlog."""
 
@@ -164,6 +172,9 @@ class ManagedLedgerStatus(ApiModel):
         default=None, description="Recommended number of brokers. Absent while a broker does not report its load."
     )
     brokers: tuple[BrokerRow, ...] = keyed("pod", BROKERS_MAX, "State of each broker.")
+    proxy: ProxyStatus | None = Field(
+        default=None, description="The proxies. Absent if none are declared and the former ones are gone."
+    )
     selector: Label | None = Field(default=None, description="Label selector of the pods, for the scale subresource.")
     external: tuple[ExternalRow, ...] = keyed("pod", BROKERS_MAX, "Addresses for clients outside the cluster.")
     drain: BrokerDrain | None = Field(default=None, description="The broker that is being drained.")

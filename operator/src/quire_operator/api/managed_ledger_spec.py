@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 from quire_operator.api.bookie_spec import settings_rule
 from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, keyed, section, validated_by
 from quire_operator.api.jobs_spec import ANALYTICS_MAX, Analytics, Offload, Spark
+from quire_operator.api.proxy_spec import Proxy
 from quire_operator.api.shared import (
     ALGORITHM_HELP,
     IMAGE_HELP,
@@ -18,6 +19,7 @@ from quire_operator.api.shared import (
     SETTINGS_MAX,
     TEMPLATE_HELP,
     Algorithm,
+    ClientService,
     Image,
     Monitoring,
     PodTemplate,
@@ -58,23 +60,6 @@ RESERVED_BROKER_SETTINGS = (
 )
 
 
-class ServiceType(StrEnum):
-    """How clients reach the brokers."""
-
-    CLUSTER_IP = "ClusterIP"
-    NODE_PORT = "NodePort"
-    LOAD_BALANCER = "LoadBalancer"
-
-
-class ClientService(ApiModel):
-    """The Service that clients connect to."""
-
-    type: ServiceType = Field(ServiceType.CLUSTER_IP, description="Type of the Service.")
-    annotations: dict[Label, SettingValue] = Field(
-        default_factory=dict, max_length=64, description="Annotations, for load balancers."
-    )
-
-
 class AdvertisedListener(ApiModel):
     """Another address under which clients reach a broker."""
 
@@ -105,7 +90,8 @@ class Authentication(ApiModel):
 
     token_key_secret: Name = Field(
         description="Secret with token.key (`quire tokens create-secret-key`, or the public key of a pair) and "
-        "operator.token, a token of the role quire-operator with which the operator authenticates to the brokers."
+        "operator.token, a token of the role quire-operator with which the operator authenticates to the brokers. With "
+        "spec.proxy also proxy.token, a token of the role quire-proxy."
     )
     key_type: TokenKeyType = Field(TokenKeyType.SECRET, description=KEY_TYPE_HELP)
     algorithm: Algorithm = Field("RS256", description=ALGORITHM_HELP)
@@ -352,6 +338,9 @@ class ManagedLedgerSpec(ApiModel):
         json_schema_extra=validated_by(_NAMESPACE_STAYS),
     )
     brokers: Brokers = section(Brokers, "The processes that serve it.")
+    proxy: Proxy | None = Field(
+        None, description="One address for clients that cannot reach each broker. Default: none."
+    )
     replication: Replication = section(Replication, "How many bookies store an entry.")
     rollover: Rollover = section(Rollover, "When a topic begins a new ledger.")
     retention: Retention = section(Retention, "How long data are kept.")

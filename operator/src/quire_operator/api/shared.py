@@ -1,4 +1,4 @@
-"""Parts of both resources: the metadata store, resources, pod templates, TLS. Models and defaults only."""
+"""Parts of several specs: the metadata store, resources, pod templates, Services, TLS. Models and defaults only."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -90,6 +90,23 @@ class PodTemplate(ApiModel):
 
     metadata: PodTemplateMetadata = part(PodTemplateMetadata, "Labels and annotations of the pods.")
     spec: AnyObject = Field(default_factory=dict, description="A partial PodSpec, with only the fields to change.")
+
+
+class ServiceType(StrEnum):
+    """How clients reach a Service."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+class ClientService(ApiModel):
+    """The Service that clients connect to."""
+
+    type: ServiceType = Field(ServiceType.CLUSTER_IP, description="Type of the Service.")
+    annotations: dict[Label, SettingValue] = Field(
+        default_factory=dict, max_length=64, description="Annotations, for load balancers."
+    )
 
 
 class TlsMode(StrEnum):

@@ -107,7 +107,8 @@ def service_account(resource: ManagedLedger) -> Manifest:
     return head | {"automountServiceAccountToken": False}
 
 
-def _ports(ports: dict[str, int]) -> list[Manifest]:
+def service_ports(ports: dict[str, int]) -> list[Manifest]:
+    """Return the ports of a Service, in one order."""
     return [{"name": name, "port": ports[name], "targetPort": name} for name in PORT_NAMES if name in ports]
 
 
@@ -118,7 +119,7 @@ def client_service(resource: ManagedLedger, ports: dict[str, int]) -> Manifest:
     if wanted.annotations:
         found["metadata"] = found["metadata"] | {"annotations": dict(wanted.annotations)}
     return found | {
-        "spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": _ports(ports)}
+        "spec": {"type": wanted.type.value, "selector": selector(meta.name, BROKER), "ports": service_ports(ports)}
     }
 
 
@@ -132,7 +133,7 @@ def headless_service(resource: ManagedLedger, ports: dict[str, int]) -> Manifest
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": selector(meta.name, BROKER),
-            "ports": _ports(ports),
+            "ports": service_ports(ports),
         }
     }
 
@@ -146,8 +147,12 @@ def broker_hosts(resource: ManagedLedger) -> str:
 
 def service_url(resource: ManagedLedger) -> str:
     """Return the service URL for clients inside the cluster."""
-    meta = resource.meta
-    ports, host = broker_ports(resource.spec.brokers), f"{child_name(meta.name, BROKER)}.{meta.namespace}.svc"
+    return client_url(resource.meta, BROKER, broker_ports(resource.spec.brokers))
+
+
+def client_url(meta: Metadata, part: str, ports: dict[str, int]) -> str:
+    """Return the service URL of brokers or proxies, with TLS if they have a port with it."""
+    host = f"{child_name(meta.name, part)}.{meta.namespace}.svc"
     if "pulsar-tls" in ports:
         return f"pulsar+ssl://{host}:{ports['pulsar-tls']}"
     return f"pulsar://{host}:{ports['pulsar']}"

@@ -3,7 +3,7 @@
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Tls, TlsMode, effective_tls
-from quire_operator.builders.naming import BOOKIE, BROKER, ledger_password_name, tls_secret_name
+from quire_operator.builders.naming import BOOKIE, BROKER, PROXY, ledger_password_name, tls_secret_name
 
 
 def is_generated(wanted: Tls | None) -> bool:
@@ -25,6 +25,9 @@ def effective_managed_ledger(resource: ManagedLedger, generated: bool, *, passwo
         "tls": effective_tls(spec.brokers.tls, secret if generated else None),
         "ledger_password_secret": password,
     }
-    return resource.model_copy(
-        update={"spec": spec.model_copy(update={"brokers": spec.brokers.model_copy(update=brokers)})}
-    )
+    parts: dict[str, object] = {"brokers": spec.brokers.model_copy(update=brokers)}
+    if spec.proxy is not None:
+        secret = tls_secret_name(resource.meta.name, PROXY)
+        tls = effective_tls(spec.proxy.tls, secret if generated else None)
+        parts["proxy"] = spec.proxy.model_copy(update={"tls": tls})
+    return resource.model_copy(update={"spec": spec.model_copy(update=parts)})

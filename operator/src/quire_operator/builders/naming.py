@@ -28,6 +28,7 @@ OWNER_LABEL, JOB_LABEL, SLOT_LABEL = f"{GROUP}/managedledger", f"{GROUP}/job", f
 """Labels of runs and all of their pods."""
 
 BOOKIE, BROKER, AUTO_RECOVERY, JOBS, EXTERNAL = "bookie", "broker", "autorecovery", "jobs", "external"
+PROXY = "proxy"
 
 
 def child_name(owner: str, part: str) -> str:

@@ -6,7 +6,7 @@ The operator may not import the bookie or the broker; a unit test passes the res
 from collections.abc import Mapping
 
 from quire_operator.api.bookie_spec import BookieAuthentication, BookieSpec, JournalMode
-from quire_operator.api.managed_ledger_spec import Brokers, ManagedLedgerSpec
+from quire_operator.api.managed_ledger_spec import Authentication, Brokers, ManagedLedgerSpec
 from quire_operator.api.quantities import duration_ms, duration_s, quantity_bytes, quantity_mib
 from quire_operator.api.shared import MetadataStore, Tls, TlsMode, TokenKeyType
 from quire_operator.builders import tuning
@@ -23,6 +23,7 @@ DATA_ROOT = "/var/lib/quire"
 TLS_FOLDER = "/etc/quire/tls"
 BROKER_TLS_FOLDER = "/etc/quire/broker-tls"
 BROKER_TOKEN_FOLDER = "/etc/quire/broker-token"
+PROXY_TLS_FOLDER = "/etc/quire/proxy-tls"
 PODINFO_FOLDER = "/etc/quire/podinfo"
 METADATA_TLS_FOLDER = "/etc/quire/metadata-tls"
 METADATA_AUTH_FOLDER = "/etc/quire/metadata-auth"
@@ -32,6 +33,8 @@ OPERATOR_ROLE = "quire-operator"
 """The role of the token with which the operator authenticates to brokers and bookies."""
 BOOKIE_ROLE, BROKER_ROLE = "quire-bookie", "quire-broker"
 """The roles of a pool's other tokens: for bookies and auto-recovery, and for brokers and jobs."""
+PROXY_ROLE, PROXY_TOKEN = "quire-proxy", "proxy.token"
+"""The role with which proxies connect to brokers, and the key of its token in the Secret of the brokers."""
 TOKEN_KEY, OPERATOR_TOKEN = "token.key", "operator.token"
 BOOKIE_TOKEN, BROKER_TOKEN = "bookie.token", "broker.token"
 POOL_SECRET_KEYS = (TOKEN_KEY, OPERATOR_TOKEN, BOOKIE_TOKEN, BROKER_TOKEN)
@@ -89,7 +92,11 @@ def _http_tls(tls: Tls | None) -> Settings:
 
 def broker_ports(brokers: Brokers) -> dict[str, int]:
     """Return the ports of a broker by name: plaintext, TLS, or both."""
-    tls = brokers.tls
+    return client_ports(brokers.tls)
+
+
+def client_ports(tls: Tls | None) -> dict[str, int]:
+    """Return the ports of a broker or a proxy by name: plaintext, TLS, or both."""
     found: dict[str, int] = {}
     if not is_https_only(tls):
         found |= {"pulsar": BROKER_PORT, "http": BROKER_HTTP_PORT}
@@ -98,8 +105,19 @@ def broker_ports(brokers: Brokers) -> dict[str, int]:
     return found
 
 
-def _broker_security(brokers: Brokers) -> Settings:
-    """Return the settings for TLS and authentication of the brokers' ports."""
+def token_checks(wanted: Authentication) -> Settings:
+    """Return the settings with which brokers and proxies check the tokens of clients."""
+    key = "tokenSecretKey" if wanted.key_type is TokenKeyType.SECRET else "tokenPublicKey"
+    return {
+        "authenticationEnabled": True,
+        "authenticationProviders": [_TOKEN_PROVIDER],
+        key: f"file://{BROKER_TOKEN_FOLDER}/{TOKEN_KEY}",
+        "tokenPublicAlg": wanted.algorithm,
+    }
+
+
+def _broker_security(brokers: Brokers, *, proxied: bool) -> Settings:
+    """Return the settings for TLS and authentication of the brokers' ports. `proxied`: they have proxies."""
     ports = broker_ports(brokers)
     found: Settings = {}
     found["brokerServicePort"] = ports.get("pulsar", "")
@@ -114,15 +132,15 @@ def _broker_security(brokers: Brokers) -> Settings:
         }
     wanted = brokers.authentication
     if wanted is not None:
-        key = "tokenSecretKey" if wanted.key_type is TokenKeyType.SECRET else "tokenPublicKey"
-        found |= {
-            "authenticationEnabled": True,
-            "authenticationProviders": [_TOKEN_PROVIDER],
-            key: f"file://{BROKER_TOKEN_FOLDER}/token.key",
-            "tokenPublicAlg": wanted.algorithm,
+        proxies = [PROXY_ROLE] if proxied else []
+        found |= token_checks(wanted) | {
             "authorizationEnabled": True,
-            "superUserRoles": list(dict.fromkeys([OPERATOR_ROLE, *wanted.super_user_roles])),
+            "superUserRoles": list(dict.fromkeys([OPERATOR_ROLE, *proxies, *wanted.super_user_roles])),
         }
+        if proxied:
+            # Both the proxy and its client must have a right. Brokers check the client's token, too, so that a proxy
+            # cannot name a client that it does not have.
+            found |= {"proxyRoles": proxies, "authenticateOriginalAuthData": True}
     else:
         found |= OPEN_TO_PODS
     return found
@@ -287,7 +305,12 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         scheme = "pulsar" if "pulsar" in broker_ports(spec.brokers) else "pulsar+ssl"
         listeners = [f"{one.name}:{scheme}://{one.host}:{one.port}" for one in spec.brokers.advertised_listeners]
         found["advertisedListeners"] = ",".join(listeners)
-    return found | _broker_security(spec.brokers) | metadata_access(pool.metadata) | client_access(pool)
+    return (
+        found
+        | _broker_security(spec.brokers, proxied=spec.proxy is not None)
+        | metadata_access(pool.metadata)
+        | client_access(pool)
+    )
 
 
 def _minutes(duration: str) -> int:

@@ -7,6 +7,7 @@ has no limit: throttling would only raise latencies. `tuning` does the reverse f
 
 from quire_operator.api.bookie_spec import BookieSpec
 from quire_operator.api.managed_ledger_spec import ManagedLedgerSpec
+from quire_operator.api.proxy_spec import Proxy
 from quire_operator.api.shared import Resources
 from quire_operator.builders.tuning import bookie_caches, broker_cache_mib
 
@@ -16,6 +17,7 @@ BOOKIE_MIB = 512
 BROKER_MIB = 640
 """Interpreter and libraries, topics, messages on their way to bookies (128 MiB by default), and connections."""
 AUTO_RECOVERY_MIB = 256
+PROXY_MIB = 256
 
 
 def bookie_resources(spec: BookieSpec) -> Resources:
@@ -31,6 +33,11 @@ def broker_resources(spec: ManagedLedgerSpec) -> Resources:
 def auto_recovery_resources(spec: BookieSpec) -> Resources:
     """Return requests and limits of an auto-recovery process."""
     return completed(spec.auto_recovery.resources, AUTO_RECOVERY_MIB)
+
+
+def proxy_resources(proxy: Proxy) -> Resources:
+    """Return requests and limits of a proxy."""
+    return completed(proxy.resources, PROXY_MIB)
 
 
 def completed(wanted: Resources, memory_mib: int) -> Resources:

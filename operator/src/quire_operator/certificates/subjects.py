@@ -3,13 +3,15 @@
 Pods are covered by a wildcard over their headless Service, so that additional ones need no new certificate.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
+from quire_operator.api.proxy_spec import Proxy
 from quire_operator.builders.broker import HEADLESS
-from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, child_name
+from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, PROXY, child_name
 
 CLUSTER_DOMAIN = "cluster.local"
 ETCD, ETCD_CLIENT = "etcd", "etcd-client"
@@ -49,10 +51,21 @@ def broker_subject(resource: ManagedLedger) -> Subject:
     names = service_names(child_name(name, BROKER), namespace)
     names += service_names(child_name(name, HEADLESS), namespace, pods=True)
     external = {row.host for row in resource.status.external if row.host is not None}
-    hosts = sorted({listener.host for listener in resource.spec.brokers.advertised_listeners} | external)
-    addresses = [host for host in hosts if _is_address(host)]
-    names += [host for host in hosts if host not in addresses]
-    return Subject(child_name(name, BROKER), BROKER, (*names, "localhost"), ("127.0.0.1", *addresses))
+    hosts = {listener.host for listener in resource.spec.brokers.advertised_listeners} | external
+    return _subject(child_name(name, BROKER), BROKER, names, hosts)
+
+
+def proxy_subject(resource: ManagedLedger, proxy: Proxy) -> Subject:
+    """Return the subject for the proxies of a namespace, including the declared hosts of clients outside."""
+    service = child_name(resource.meta.name, PROXY)
+    return _subject(service, PROXY, service_names(service, resource.meta.namespace), proxy.hosts)
+
+
+def _subject(common_name: str, unit: str, names: list[str], hosts: Iterable[str]) -> Subject:
+    """Return the subject for names of Services and further hosts, which may be addresses."""
+    addresses = [host for host in sorted(hosts) if _is_address(host)]
+    further = [host for host in sorted(hosts) if host not in addresses]
+    return Subject(common_name, unit, (*names, *further, "localhost"), ("127.0.0.1", *addresses))
 
 
 def etcd_subject(name: str, namespace: str) -> Subject:

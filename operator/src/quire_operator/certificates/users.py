@@ -8,7 +8,7 @@ from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.shared import Metadata
 from quire_operator.builders.effective import is_generated
-from quire_operator.builders.naming import BOOKIE, BROKER, owner_reference, tls_secret_name
+from quire_operator.builders.naming import BOOKIE, BROKER, PROXY, owner_reference, tls_secret_name
 from quire_operator.certificates.keeping import KEPT_S, CertificateSecrets, ForeignSecretError
 from quire_operator.certificates.subjects import (
     Subject,
@@ -16,6 +16,7 @@ from quire_operator.certificates.subjects import (
     broker_subject,
     etcd_client_subject,
     etcd_subject,
+    proxy_subject,
 )
 from quire_operator.errors import OperatorError
 
@@ -35,10 +36,13 @@ async def keep_bookie(secrets: CertificateSecrets, resource: Bookie, now_s: floa
 
 
 async def keep_managed_ledger(secrets: CertificateSecrets, resource: ManagedLedger, now_s: float) -> str | None:
-    """Maintain the certificates of brokers, like `keep_bookie`."""
-    if not is_generated(resource.spec.brokers.tls):
-        return None
-    return await _keep(secrets, "ManagedLedger", resource.meta, BROKER, broker_subject(resource), now_s)
+    """Maintain the certificates of brokers and proxies, like `keep_bookie`."""
+    wanted = [(BROKER, broker_subject(resource))] if is_generated(resource.spec.brokers.tls) else []
+    proxy = resource.spec.proxy
+    if proxy is not None and is_generated(proxy.tls):
+        wanted.append((PROXY, proxy_subject(resource, proxy)))
+    faults = [await _keep(secrets, "ManagedLedger", resource.meta, part, subject, now_s) for part, subject in wanted]
+    return next(filter(None, faults), None)
 
 
 async def _keep(

@@ -50,8 +50,8 @@ class LedgerActions:
                 await apply_child(self._kube, self._applied, action.manifest, self._now_s)
             elif isinstance(action, act.DeleteMonitor):
                 await delete_monitor(self._kube, self._applied, self._meta.namespace, action.name, action.uid)
-            elif isinstance(action, act.DeleteService):
-                path = object_path("v1", "Service", self._meta.namespace, action.name)
+            elif isinstance(action, act.DeleteChild):
+                path = object_path(action.api_version, action.kind, self._meta.namespace, action.name)
                 await delete_child(self._kube, self._applied, path, action.uid)
             elif isinstance(action, act.DeleteConfigMap):
                 path = object_path("v1", "ConfigMap", self._meta.namespace, action.name)

@@ -12,7 +12,7 @@ from quire_operator.builders import Manifest
 from quire_operator.builders.broker import broker_host
 from quire_operator.builders.broker_revision import parsed_revision
 from quire_operator.builders.effective import effective_managed_ledger
-from quire_operator.builders.naming import BROKER, EXTERNAL, child_name, pod_name, selector_text
+from quire_operator.builders.naming import BROKER, EXTERNAL, PROXY, child_name, pod_name, selector_text
 from quire_operator.cluster.broker_endpoints import broker_endpoints, first_answer
 from quire_operator.cluster.broker_rest import BrokerEndpoint, BrokerRest
 from quire_operator.cluster.kube import Kube
@@ -28,6 +28,7 @@ from quire_operator.cluster.observing import (
     zones_of_nodes,
 )
 from quire_operator.cluster.observing_jobs import observe_jobs
+from quire_operator.cluster.observing_proxy import lacks_proxy_token, observe_proxy, unwanted_of_proxy
 from quire_operator.cluster.observing_target import observe_target
 from quire_operator.cluster.one_etcd import is_one, members
 from quire_operator.cluster.paths import bookie_path, collection, managed_ledger_path, object_path
@@ -77,6 +78,7 @@ async def observe_managed_ledger(
     target = None
     if pool is not None and (state is not None or any(is_started(pod) for pod in pods)):
         target = await observe_target(kube, pool, namespace, child_name(name, BROKER), there)
+    monitors = await knows_pod_monitors(kube, memory.cache, now_s)
     return (
         LedgerObservation(
             resource,
@@ -93,14 +95,17 @@ async def observe_managed_ledger(
             broker_usages=await _usages(brokers, endpoints, resource, now_s),
             services=await _services(kube, resource),
             failure_domains=await brokers.failure_domains(endpoint) if endpoint is not None and zones else None,
+            proxy=await observe_proxy(kube, resource),
+            unwanted_of_proxy=await unwanted_of_proxy(kube, resource, pod_monitors=monitors),
+            lacks_proxy_token=await lacks_proxy_token(kube, resource),
             leaving=await _leaving(brokers, endpoints, resource, there),
             revisions=await _revisions(kube, resource, pods, there),
             namespace=state,
             under_replicated=_under_replicated(pool),
             target=target,
-            pod_monitors=await knows_pod_monitors(kube, memory.cache, now_s),
+            pod_monitors=monitors,
             unwanted_monitors=await unwanted_monitors(
-                kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BROKER,)
+                kube, memory.cache, now_s, resource.meta, resource.spec.monitoring, (BROKER, PROXY)
             ),
             jobs=await observe_jobs(kube, resource, memory.cache, now_s),
             rival=None if pool is None else await _rival(kube, resource, pool, memory),

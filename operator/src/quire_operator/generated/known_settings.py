@@ -115,3 +115,27 @@ BROKER_KEYS = frozenset(
         *("tokenSecretKey", "webServicePort", "webServicePortTls"),
     )
 )
+
+PROXY_KEYS = frozenset(
+    (
+        *("advertisedAddress", "anonymousUserRole", "authenticationEnabled", "authenticationProviders"),
+        *("authenticationRefreshCheckSeconds", "bindAddress", "brokerClientAuthenticationParameters"),
+        *("brokerClientAuthenticationPlugin", "brokerClientCertificateFilePath", "brokerClientKeyFilePath"),
+        *("brokerClientTrustCertsFilePath", "brokerProxyAllowedHostNames", "brokerProxyAllowedTargetPorts"),
+        *("brokerProxyConnectTimeoutMs", "brokerServiceURL", "brokerServiceURLTLS", "brokerWebServiceURL"),
+        *("brokerWebServiceURLTLS", "connectionMemoryMaxMb", "forwardAuthorizationCredentials"),
+        *("httpInputMaxReplayBufferSize", "httpProxyMaxRequests", "httpProxyTimeout", "httpServerAdminRemote"),
+        *("httpServerAllowedHosts", "httpServerHeaderTimeoutMs", "httpServerMaxConnectionsPerAddress"),
+        *("keepAliveIntervalSeconds", "maxConcurrentInboundConnections", "maxConcurrentInboundConnectionsPerIp"),
+        *("maxConcurrentLookupRequests", "metadataMembersRefreshSeconds", "metadataPassword"),
+        *("metadataStoreSessionTimeoutMillis", "metadataStoreUrl", "metadataTlsCertFilesRefreshDurationSeconds"),
+        *("metadataTlsCertificateFilePath", "metadataTlsKeyFilePath", "metadataTlsTrustCertsFilePath"),
+        *("metadataUsername", "proxyBufferBytes", "proxyHandshakeTimeoutMs", "proxyLookupTimeoutMs"),
+        *("proxyShutdownTimeoutMs", "servicePort", "servicePortTls", "slowPeerTimeoutSeconds"),
+        *("stalledPeerTimeoutSeconds", "tlsAllowInsecureConnection", "tlsCertRefreshCheckDurationSec"),
+        *("tlsCertificateFilePath", "tlsCiphers", "tlsEnabledWithBroker", "tlsHostnameVerificationEnabled"),
+        *("tlsKeyFilePath", "tlsProtocols", "tlsRequireTrustedClientCertOnConnect", "tlsTrustCertsFilePath"),
+        *("tokenAudience", "tokenAudienceClaim", "tokenAuthClaim", "tokenPublicAlg", "tokenPublicKey"),
+        *("tokenSecretKey", "webServicePort", "webServicePortTls"),
+    )
+)

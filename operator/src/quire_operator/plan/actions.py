@@ -33,9 +33,11 @@ class DeleteMonitor:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteService:
-    """Delete the external Service of a broker that is no longer declared."""
+class DeleteChild:
+    """Delete a child that is no longer declared: the external Service of a broker, an object of proxies."""
 
+    api_version: str
+    kind: str
     name: str
     uid: str
 
@@ -166,7 +168,7 @@ Action = (
     | DeleteRun
     | DeleteMonitor
     | DeleteConfigMap
-    | DeleteService
+    | DeleteChild
     | AnnotateZone
     | SetReplicas
     | DeletePod

@@ -11,7 +11,7 @@ from quire_operator.api.client_role import ClientRole, ClientRoleStatus
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import AccessAction
 from quire_operator.builders.broker import broker_hosts, service_url
-from quire_operator.builders.settings import BOOKIE_ROLE, BROKER_ROLE, OPERATOR_ROLE
+from quire_operator.builders.settings import BOOKIE_ROLE, BROKER_ROLE, OPERATOR_ROLE, PROXY_ROLE
 from quire_operator.plan.actions import Grant, GrantTopic, IssueToken, NamespaceAction, SetAdmins, SetTenant
 from quire_operator.plan.declared import Case, Decision, Difference, Removal, Surroundings, decide, rendered
 from quire_operator.plan.ledger_observation import NamespaceState, TenantState
@@ -19,7 +19,7 @@ from quire_operator.plan.namespace import ACTIONS, isolation
 from quire_operator.plan.operations import rfc3339
 from quire_operator.plan.role_token import ObservedToken, renewed_token, token_fault, wanted_token
 
-RESERVED_ROLES = (OPERATOR_ROLE, BOOKIE_ROLE, BROKER_ROLE)
+RESERVED_ROLES = (OPERATOR_ROLE, BOOKIE_ROLE, BROKER_ROLE, PROXY_ROLE)
 
 
 @dataclass(frozen=True, slots=True)

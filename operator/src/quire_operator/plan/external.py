@@ -11,7 +11,7 @@ from quire_operator.api.managed_ledger import ExternalRow
 from quire_operator.api.managed_ledger_spec import External, ExternalType
 from quire_operator.builders.external import client_ports, external_service, listeners_map
 from quire_operator.builders.naming import BROKER, ordinal_of, pod_name
-from quire_operator.plan.actions import Apply, DeleteService
+from quire_operator.plan.actions import Apply, DeleteChild
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedService
 
 
@@ -22,7 +22,7 @@ class ExternalPlan:
     rows: tuple[ExternalRow, ...] = ()
     known: int | None = None
     """Number of brokers, from the first on, whose address is known. None unless all existing brokers are among them."""
-    actions: tuple[Apply | DeleteService, ...] = ()
+    actions: tuple[Apply | DeleteChild, ...] = ()
     waits: str | None = None
     """What it waits for."""
 
@@ -41,12 +41,12 @@ def plan_external(observed: LedgerObservation) -> ExternalPlan:
     wanted = observed.resource.spec.brokers.external
     if wanted is None:
         kept = observed.resource.status.external if observed.services else ()
-        return ExternalPlan(kept, actions=tuple(DeleteService(one.name, one.uid) for one in observed.services))
+        return ExternalPlan(kept, actions=tuple(_deletion(one) for one in observed.services))
     there = 0 if observed.stateful_set is None else observed.stateful_set.replicas
     count = max(observed.resource.spec.brokers.replicas, there)
     rows = [row for ordinal in range(count) if (row := _row(observed, wanted, ordinal)) is not None]
     known = next((place for place, row in enumerate(rows) if ordinal_of(row.pod) != place), len(rows))
-    surplus = [DeleteService(one.name, one.uid) for one in observed.services if ordinal_of(one.name) >= count]
+    surplus = [_deletion(one) for one in observed.services if ordinal_of(one.name) >= count]
     services = [Apply(external_service(observed.resource, wanted, ordinal)) for ordinal in range(count)]
     name = pod_name(observed.resource.meta.name, BROKER, known)
     return ExternalPlan(
@@ -55,6 +55,10 @@ def plan_external(observed: LedgerObservation) -> ExternalPlan:
         (*services, Apply(listeners_map(observed.resource, wanted, rows)), *surplus),
         None if known >= count else f"Service {name} has no address yet",
     )
+
+
+def _deletion(service: ObservedService) -> DeleteChild:
+    return DeleteChild("v1", "Service", service.name, service.uid)
 
 
 def _row(observed: LedgerObservation, wanted: External, ordinal: int) -> ExternalRow | None:

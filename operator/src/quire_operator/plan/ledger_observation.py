@@ -7,6 +7,7 @@ from typing import Any
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.builders.broker_revision import Revision
+from quire_operator.plan.actions import DeleteChild
 from quire_operator.plan.jobs_observation import JobsObservation
 from quire_operator.plan.metadata_target import ObservedTarget
 from quire_operator.plan.observation import ObservedPod, ObservedStatefulSet, Rejection
@@ -103,6 +104,24 @@ class ObservedBrokerDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedProxy:
+    """The Deployment of the proxies."""
+
+    replicas: int = 0
+    updated: int = 0
+    """Pods of its current template."""
+    ready: int = 0
+    current: bool = True
+    """Its controller has observed the last change of its spec."""
+    unavailable_since: str | None = None
+    """Since when fewer proxies serve than it declares."""
+    rejected_pod: str | None = None
+    """Why its controller cannot create a missing pod, as the API server reported it."""
+    pods: tuple[ObservedPod, ...] = ()
+    """Empty while all are ready, which saves a request."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedRevision:
     """A ConfigMap of the brokers."""
 
@@ -136,6 +155,12 @@ class LedgerObservation:
     """External Services of brokers. Empty also if none is declared and none was before."""
     failure_domains: Mapping[str, tuple[str, ...]] | None = None
     """Ids of the brokers of each domain of the cluster. None also if fewer than two brokers are declared."""
+    proxy: ObservedProxy | None = None
+    """None if there is none yet, or if none are declared."""
+    unwanted_of_proxy: tuple[DeleteChild, ...] = ()
+    """The objects of proxies that are no longer declared."""
+    lacks_proxy_token: bool = False
+    """Proxies are declared that authenticate, and the Secret of the brokers has no token for them."""
     leaving: ObservedBrokerDrain | None = None
     """Of the last broker, if fewer are declared than the StatefulSet has. None also if it does not respond."""
     revisions: tuple[ObservedRevision, ...] = ()

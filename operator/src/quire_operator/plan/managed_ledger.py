@@ -6,6 +6,7 @@ from quire_operator.api import GROUP
 from quire_operator.api.managed_ledger import ManagedLedgerStatus
 from quire_operator.api.managed_ledger_spec import DeletionPolicy
 from quire_operator.builders.broker import NO_CREDENTIALS, BrokerFacts, broker_children, broker_hosts, revision_of
+from quire_operator.builders.settings import PROXY_ROLE, PROXY_TOKEN
 from quire_operator.plan import broker_scale, metadata_target, rejections, rollout
 from quire_operator.plan.actions import (
     Action,
@@ -24,6 +25,7 @@ from quire_operator.plan.ledger_observation import LedgerObservation
 from quire_operator.plan.managed_ledger_status import LedgerDecisions, render_status
 from quire_operator.plan.namespace import contradictions, isolation_name, missing, to_load
 from quire_operator.plan.pod_rules import managed_ledger_template_faults
+from quire_operator.plan.proxy import plan_proxy
 from quire_operator.plan.spec_checks import managed_ledger_faults, not_served_by_brokers
 
 FINALIZER = f"{GROUP}/managedledger"
@@ -52,7 +54,9 @@ def plan_managed_ledger(
         at = LedgerDecisions(resource.status.rollout, deletion_held=held, jobs=JobsPlan(rows=resource.status.jobs))
         return LedgerPlan(leaving, render_status(observed, at), BUSY_REQUEUE_S)
     faults = tuple(managed_ledger_faults(resource, observed.pool, observed.bookies))
-    faults += tuple(filter(None, [observed.certificate_fault, observed.password_fault, _rivalry(observed)]))
+    faults += tuple(
+        filter(None, [observed.certificate_fault, observed.password_fault, _proxy_token(observed), _rivalry(observed)])
+    )
     faults += () if any_template else tuple(managed_ledger_template_faults(resource))
     not_served = tuple(not_served_by_brokers(resource))
     if observed.pool is None or faults or spec.paused:
@@ -72,6 +76,7 @@ def plan_managed_ledger(
     applied = replace(course.applied, replicas=scale.replicas)
     actions += [Apply(child) for child in broker_children(resource, facts, applied)]
     actions += course.actions
+    actions += plan_proxy(observed, default_image)
     # A drain needs a broker that responds.
     actions += [one for one in scale.actions if observed.namespace is not None or not isinstance(one, DrainBroker)]
     actions += [DeleteMonitor(*monitor) for monitor in observed.unwanted_monitors]
@@ -103,6 +108,17 @@ def _credentials(observed: LedgerObservation) -> str | None:
         return None
     before = None if observed.stateful_set is None else observed.stateful_set.credentials
     return observed.jobs.secrets.get(offload.credentials_ref.name) or before or NO_CREDENTIALS
+
+
+def _proxy_token(observed: LedgerObservation) -> str | None:
+    """Return the error if the proxies could not authenticate to the brokers: their pods would not start."""
+    wanted = observed.resource.spec.brokers.authentication
+    if wanted is None or not observed.lacks_proxy_token:
+        return None
+    return (
+        f"proxy: Secret {wanted.token_key_secret} lacks {PROXY_TOKEN}: add it (`quire tokens create --subject "
+        f"{PROXY_ROLE}`); until then no pod is changed"
+    )
 
 
 def _rivalry(observed: LedgerObservation) -> str | None:

@@ -34,6 +34,7 @@ from quire_operator.plan.external import ExternalPlan
 from quire_operator.plan.jobs import JobsPlan
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedTopic
 from quire_operator.plan.operations import rfc3339, seconds_of
+from quire_operator.plan.proxy import proxies, proxy_findings, proxy_problem, proxy_status
 
 NO_BROKER = "no broker responds"
 
@@ -79,6 +80,7 @@ def render_status(observed: LedgerObservation, at: LedgerDecisions) -> ManagedLe
         topics=tuple(_row(name, topics[name]) for name in declared if name in topics),
         selector=selector_text(resource.meta.name, BROKER),
         external=resource.status.external if at.external is None else at.external.rows,
+        proxy=proxy_status(observed),
         drain=resource.status.drain if at.scale is None else at.scale.drain,
         rollout=at.rollout,
         derived_settings=derived_of_brokers(resource.spec) or None,
@@ -126,7 +128,7 @@ def judged(observed: LedgerObservation, at: LedgerDecisions) -> tuple[LedgerStat
         _replicated(observed),
         _cursors(observed),
     ]
-    found += at.jobs.findings
+    found += [*at.jobs.findings, *proxy_findings(observed)]
     if _leads_around(observed):
         message = (
             f"brokers require tokens, but the bookies of {observed.resource.spec.bookie_ref.name} do not authenticate "
@@ -180,6 +182,8 @@ def _degraded(observed: LedgerObservation, at: LedgerDecisions, writable: Findin
         problems.append(("BrokersAway", f"not ready for more than {within}: {', '.join(away)}"))
     if at.scale is not None and at.scale.late and at.scale.drain is not None:
         problems.append(("DrainStalled", progress(at.scale.drain)))
+    if (away_proxies := proxy_problem(observed)) is not None:
+        problems.append(away_proxies)
     if at.contradictions:
         problems.append(("Contradiction", "; ".join(at.contradictions)))
     if writable.status is Truth.FALSE:
@@ -244,6 +248,9 @@ def _reconciling(observed: LedgerObservation, at: LedgerDecisions, ready: Findin
     serving = sum(pod.ready for pod in observed.pods)
     if serving < declared:
         return finding("Reconciling", True, "BrokersNotReady", "", f"{serving} of {declared} brokers are ready")
+    of_proxies = proxies(observed)
+    if of_proxies is not None and of_proxies.lacking is not None:
+        return finding("Reconciling", True, "ProxiesNotReady", "", of_proxies.lacking)
     return finding("Reconciling", False, "", "NothingToDo", ready.message)
 
 

@@ -30,10 +30,12 @@ def bookie_template_faults(resource: Bookie) -> list[str]:
 
 
 def managed_ledger_template_faults(resource: ManagedLedger) -> list[str]:
-    """Return errors of the pod templates of brokers and jobs, and of equivalent Spark settings."""
-    name, spark = resource.meta.name, resource.spec.spark
+    """Return errors of the pod templates of brokers, proxies and jobs, and of equivalent Spark settings."""
+    name, spark, proxy = resource.meta.name, resource.spec.spark, resource.spec.proxy
+    of_proxies = () if proxy is None else _faults("proxy.podTemplate", proxy.pod_template, child_name(name, BROKER))
     return [
         *_faults("brokers.podTemplate", resource.spec.brokers.pod_template, child_name(name, BROKER)),
+        *of_proxies,
         *_faults("spark.podTemplate", spark.pod_template, child_name(name, JOBS)),
         *(
             f"spark.conf: {key} requests privileges that pods are not allowed: {_REMEDY}"

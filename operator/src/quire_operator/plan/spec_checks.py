@@ -11,10 +11,13 @@ from quire_operator.api.bookie_spec import BookieAuthentication, BookieSpec
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.managed_ledger_spec import Brokers
 from quire_operator.builders import tuning
+from quire_operator.builders.proxy import proxy_settings_of_fields
 from quire_operator.builders.settings import bookie_settings_of_fields, broker_settings_of_fields
-from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS
+from quire_operator.generated.known_settings import BOOKIE_KEYS, BROKER_KEYS, PROXY_KEYS
 
-_MAY_BE_SAID = frozenset({"authorizationEnabled", "brokerShutdownTimeoutMs", "httpServerAllowedHosts"})
+_MAY_BE_SAID = frozenset(
+    {"authorizationEnabled", "brokerShutdownTimeoutMs", "httpServerAllowedHosts", "proxyShutdownTimeoutMs"}
+)
 """Keys that are set by fields and that `settings` may override."""
 
 
@@ -58,6 +61,10 @@ def managed_ledger_faults(resource: ManagedLedger, pool: Bookie | None, bookies:
     """Return errors of the spec. `bookies`: how many the cluster has, writable or not; None if not known."""
     spec = resource.spec
     found = _unknown_keys("brokers.settings", spec.brokers.settings, BROKER_KEYS)
+    if spec.proxy is not None:
+        found += _unknown_keys("proxy.settings", spec.proxy.settings, PROXY_KEYS)
+        of_proxy = proxy_settings_of_fields(resource, spec.proxy).keys() - _MAY_BE_SAID
+        found += _taken_keys("proxy.settings", spec.proxy.settings, of_proxy)
     external = spec.brokers.external
     if external is not None and external.listener_name in {one.name for one in spec.brokers.advertised_listeners}:
         found.append(
@@ -88,11 +95,13 @@ def not_served_by_bookies(resource: Bookie) -> list[str]:
 def not_served_by_brokers(resource: ManagedLedger) -> list[str]:
     """Return fields of the spec that are accepted but have no effect on brokers yet."""
     spec = resource.spec
-    tls = spec.brokers.tls
+    tls, of_proxy = spec.brokers.tls, None if spec.proxy is None else spec.proxy.tls
     served_later = {
         # Probes and the operator's requests have no client certificate, so brokers are never configured to require one.
         "spec.brokers.tls.clientAuthentication": tls is not None and tls.client_authentication,
         "spec.brokers.tls.authorizedRoles": tls is not None and bool(tls.authorized_roles),
+        "spec.proxy.tls.clientAuthentication": of_proxy is not None and of_proxy.client_authentication,
+        "spec.proxy.tls.authorizedRoles": of_proxy is not None and bool(of_proxy.authorized_roles),
         "spec.access": bool(spec.access) and not _asks_for_roles(spec.brokers),
     }
     return [name for name, given in served_later.items() if given]

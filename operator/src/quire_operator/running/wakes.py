@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from quire_operator.api.declared import DECLARED_KINDS
 from quire_operator.builders import ReadManifest
-from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, JOBS, RUN_ANNOTATION
+from quire_operator.builders.naming import AUTO_RECOVERY, BOOKIE, BROKER, JOBS, PROXY, RUN_ANNOTATION
 from quire_operator.cluster.applied import child_version
 from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.cluster.paths import object_path
@@ -18,7 +18,7 @@ SETTLE_S = 0.2
 """A starting pod changes several times in a row; this delay combines them into one reconciliation."""
 _OWNERS = {
     **{f"quire-{part}": "Bookie" for part in (BOOKIE, AUTO_RECOVERY)},
-    **{f"quire-{part}": "ManagedLedger" for part in (BROKER, JOBS)},
+    **{f"quire-{part}": "ManagedLedger" for part in (BROKER, PROXY, JOBS)},
 }
 _EACH_CHANGE = frozenset({"Job", "Pod"})
 """Kinds whose every change counts, including their status; of other children only changes by other clients count."""

@@ -167,6 +167,23 @@ async def test_redirects_are_followed_to_known_brokers_only() -> None:
         assert [body for _, _, _, body in rest.requests[-2:]] == [b"1", b"1"], "the body goes along"
 
 
+async def test_redirects_go_to_permitted_hosts_at_the_port_of_a_broker() -> None:
+    async with scene(allowed_hosts=("localhost",)) as (rest, _, session):
+
+        def redirected() -> web.Response:
+            host = rest.requests[-1][2]["host"]
+            if host.startswith("localhost"):
+                return web.json_response("done")
+            return web.Response(status=307, headers={"Location": f"http://localhost:{rest.port}/admin/x"})
+
+        rest.answer = redirected
+        assert await status_of(session, "/admin/v2/tenants") == 200
+        assert rest.requests[-1][1] == "/admin/x"
+        for url in ("http://localhost:22/admin", f"https://localhost:{rest.port}/admin", f"http://[::1]:{rest.port}/"):
+            rest.answer = lambda url=url: web.Response(status=307, headers={"Location": url})  # type: ignore[misc]
+            assert await status_of(session, "/admin/v2/tenants") == 502
+
+
 async def test_a_dead_broker_is_passed_over_and_none_is_an_error() -> None:
     async with played() as rest:
         webs = f"http://127.0.0.1:1,127.0.0.1:{rest.port}"

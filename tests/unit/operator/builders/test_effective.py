@@ -32,9 +32,11 @@ def test_the_effective_tls_secret(
 ) -> None:
     given = {} if tls is None else {"tls": tls}
     pool = effective_bookie(Bookie.model_validate(bookie(**given)), generated).spec.tls
-    ledger = ManagedLedger.model_validate(managed_ledger(brokers=given))
-    brokers = effective_managed_ledger(ledger, generated).spec.brokers.tls
-    for found, name in ((pool, "pool-bookie"), (brokers, "orders-broker")):
+    ledger = ManagedLedger.model_validate(managed_ledger(brokers=given, proxy=given))
+    spec = effective_managed_ledger(ledger, generated).spec
+    assert spec.proxy is not None
+    parts = ((pool, "pool-bookie"), (spec.brokers.tls, "orders-broker"), (spec.proxy.tls, "orders-proxy"))
+    for found, name in parts:
         assert (None if found is None else found.mode) == mode
         assert (None if found is None else found.secret_name) == (None if secret is None else secret.format(name))
 

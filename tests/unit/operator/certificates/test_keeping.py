@@ -12,7 +12,7 @@ from quire_operator.certificates import issuing
 from quire_operator.certificates.deciding import AUTHORITY_LIFE_S, DAY_S, TRUST_FIRST_S
 from quire_operator.certificates.issuing import Pair
 from quire_operator.certificates.keeping import KEPT_S, CertificateSecrets, ForeignSecretError
-from quire_operator.certificates.subjects import Subject, bookie_subject, broker_subject, etcd_subject
+from quire_operator.certificates.subjects import Subject, bookie_subject, broker_subject, etcd_subject, proxy_subject
 from quire_operator.certificates.users import keep_bookie, keep_etcd, keep_managed_ledger
 from quire_operator.cluster.kube import Kube
 from quire_operator.errors import ConflictError, UnreachableError
@@ -247,3 +247,15 @@ def test_names_in_certificates_of_resources() -> None:
     found = broker_subject(managed_ledger(brokers={"advertisedListeners": listeners}))
     assert {"orders-broker.prod.svc", "*.orders-brokers.prod.svc", "mq.example"} <= set(found.dns)
     assert found.addresses == ("127.0.0.1", "192.0.2.7")
+    proxy = managed_ledger(proxy={"hosts": ["pulsar.example", "192.0.2.8"]})
+    assert proxy.spec.proxy is not None
+    of_proxies = proxy_subject(proxy, proxy.spec.proxy)
+    assert {"orders-proxy.prod.svc", "pulsar.example"} <= set(of_proxies.dns)
+    assert of_proxies.addresses == ("127.0.0.1", "192.0.2.8")
+
+
+async def test_proxies_have_a_certificate_of_their_own(store: Store, secrets: CertificateSecrets) -> None:
+    assert await keep_managed_ledger(secrets, managed_ledger(proxy={}), NOW_S) is None
+    assert {f"{ROOT}/orders-broker-tls", f"{ROOT}/orders-proxy-tls"} <= store.objects.keys()
+    assert await keep_managed_ledger(secrets, managed_ledger(proxy={"tls": {"secretName": "own"}}), NOW_S) is None
+    assert f"{ROOT}/own" not in store.objects

@@ -10,10 +10,16 @@ import pytest
 from quire_operator.api.bookie import Bookie
 from quire_operator.api.managed_ledger import RolloutRecord, RolloutStep
 from quire_operator.api.operations import OperationType, Step
+from quire_operator.api.proxy_spec import Proxy
 from quire_operator.api.shared import MetadataStore
 from quire_operator.builders.broker import BrokerFacts, revision_of
 from quire_operator.plan.bookie import plan_bookie
-from quire_operator.plan.ledger_observation import LedgerObservation, ObservedBrokerDrain, ObservedRevision
+from quire_operator.plan.ledger_observation import (
+    LedgerObservation,
+    ObservedBrokerDrain,
+    ObservedProxy,
+    ObservedRevision,
+)
 from quire_operator.plan.managed_ledger import plan_managed_ledger
 from quire_operator.plan.metadata_target import ObservedTarget, StoreAnswer
 from quire_operator.plan.observation import ObservedNamespace, ObservedPod, PoolObservation, Rejection
@@ -248,6 +254,16 @@ def brokers(there: int, *pods: ObservedPod, leaving: ObservedBrokerDrain | None 
     return change
 
 
+def proxies(there: ObservedProxy) -> LedgerChange:
+    """Return a change to declared proxies."""
+
+    def change(seen: LedgerObservation) -> LedgerObservation:
+        spec = seen.resource.spec.model_copy(update={"proxy": Proxy.model_validate({})})
+        return replace(seen, resource=seen.resource.model_copy(update={"spec": spec}), proxy=there)
+
+    return change
+
+
 SECOND = ObservedPod("orders-broker-1", "u1", ready=True)
 AWAY = replace(SECOND, ready=False, ready_since=LONG_AGO)
 LEDGER: dict[str, list[tuple[str, LedgerChange]]] = {
@@ -290,6 +306,8 @@ SEVERAL: list[tuple[str, LedgerChange]] = [
     ("silent while it leaves", brokers(2, SECOND)),
     ("drained", brokers(2, SECOND, leaving=ObservedBrokerDrain(True, 4, 0, others=True))),
     ("away", brokers(1, AWAY)),
+    ("proxies start", proxies(ObservedProxy())),
+    ("proxies away", proxies(ObservedProxy(unavailable_since=LONG_AGO))),
 ]
 
 

@@ -149,11 +149,11 @@ def test_both_ports_are_published_if_there_are_both() -> None:
 def test_services_of_brokers_that_left_are_deleted() -> None:
     kept = [service(0, "a.example"), service(1, "b.example")]
     found = plan(world(1, 1, *kept))
-    assert [one for one in found.actions if isinstance(one, act.DeleteService)] == [
-        act.DeleteService("orders-broker-1", "s1")
+    assert [one for one in found.actions if isinstance(one, act.DeleteChild)] == [
+        act.DeleteChild("v1", "Service", "orders-broker-1", "s1")
     ]
     drains = plan(world(1, 2, *kept))
-    assert not [one for one in drains.actions if isinstance(one, act.DeleteService)], "it still serves"
+    assert not [one for one in drains.actions if isinstance(one, act.DeleteChild)], "it still serves"
 
 
 def test_without_the_field_all_of_them_are_deleted() -> None:
@@ -161,7 +161,7 @@ def test_without_the_field_all_of_them_are_deleted() -> None:
     none = world(1, 1, service(0, "a.example"), external=None)
     gone = replace(none, resource=none.resource.model_copy(update={"status": before.resource.status}))
     found = plan(gone)
-    assert act.DeleteService("orders-broker-0", "s0") in found.actions
+    assert act.DeleteChild("v1", "Service", "orders-broker-0", "s0") in found.actions
     assert brokers(found) == (1, False) and found.status.external, "until they are gone"
     assert plan(replace(gone, services=())).status.external == ()
 

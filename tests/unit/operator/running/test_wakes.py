@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire_operator.builders.naming import BOOKIE, BROKER, JOBS, labels
+from quire_operator.builders.naming import BOOKIE, BROKER, JOBS, PROXY, labels
 from quire_operator.cluster.applied import Applied
 from quire_operator.cluster.memory import Memory, Resources
 from quire_operator.running.wakes import Matters, Wakes
@@ -128,6 +128,11 @@ async def test_every_change_of_a_pod_enqueues_its_pool(world: World) -> None:
     for _ in range(2):
         assert await world.child("v1", "Pod", child(BOOKIE, "pool", 1)) == [POOL_KEY]
     assert await world.child("v1", "Pod", {"metadata": {"name": "others", "namespace": "ns"}}) == []
+
+
+async def test_every_change_of_a_proxys_pod_enqueues_its_managed_ledger(world: World) -> None:
+    for _ in range(2):
+        assert await world.child("v1", "Pod", child(PROXY, "orders", 1)) == [LEDGER_KEY]
 
 
 async def test_runs_drivers_and_requests_enqueue_their_resource(world: World) -> None:
