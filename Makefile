@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
+.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -83,6 +83,10 @@ audit: env
 # Wheels, source distributions, the chart, an SBOM and checksums in dist/release (docs/release.md).
 release: env
 	.venv/bin/python -m scripts.release $(ARGS)
+
+# The documentation as a web site in dist/site; ARGS=--serve shows it.
+site: env
+	.venv/bin/python -m scripts.site $(ARGS)
 
 # The TLA+ model of one ledger (model/, docs/protocol.md); ARGS="deep" for the large runs, ARGS="broken" for the broken rules.
 model:
