@@ -21,7 +21,10 @@ MATERIAL = "mkdocs-material==9.7.*"
 PAGES = (
     "README.md",
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "operator/README.md",
     "tests/compat/upstream/README.md",
     "tests/security/README.md",
@@ -43,7 +46,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     ),
     "Kubernetes": ("docs/kubernetes/*.md", "operator/README.md"),
     "Trust": ("docs/durability.md", "docs/protocol.md", "docs/reliability.md", "docs/benchmarks.md"),
-    "Contribute": ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md", "docs/*.md", "tests/*/**/README.md"),
+    "Contribute": ("*.md", "docs/glossary.md", "docs/*.md", "tests/*/**/README.md"),
     "Decisions": ("docs/decisions/*.md",),
 }
 """Titles of the navigation, and the pages below them, in order; a page stands where it is named first."""
