@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
+.PHONY: admin-table run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -112,6 +112,10 @@ bench-spark: bytecode
 # Offloading: objects against a plain upload, catch-up reads from the bucket, publishing meanwhile. Needs Java and Go.
 bench-offload: bytecode
 	$(UV) run --no-sync python -m benchmarks.offload_bench $(ARGS)
+
+# Every command of stock pulsar-admin against stock Pulsar and ours: the table of docs/compatibility.md. Needs Java.
+admin-table: bytecode
+	scripts/compat/admin_table.sh $(ARGS)
 
 # The time publishers wait while a topic goes to another broker; ARGS="--quick" for a look.
 bench-brokers: bytecode

@@ -141,5 +141,7 @@ def test_rest_registers_checks_finds_and_deletes(broker: BrokerProcess, client: 
     with pytest.raises(HTTPError) as gone:
         of_topic(broker, topic)
     assert gone.value.code == 404
-    assert of_topic(broker, topic, "schema/0")["version"] == 0
+    with pytest.raises(HTTPError) as deleted:
+        of_topic(broker, topic, "schema/0")
+    assert deleted.value.code == 404
     assert of_topic(broker, topic, method="POST", body=other) == {"version": {"version": 2}}

@@ -96,6 +96,7 @@ FORWARD_ANSWER_BYTES_MAX = 16 * MIB  # of one response
 FORWARD_SMALL_BYTES = 1 * MIB  # a response that may be larger
 FORWARDS_LARGE_MAX = 8  # of these are received at once
 PEEK_ENTRIES_MAX = 1000  # of a subscription in one response
+BACKLOG_ENTRIES_ANALYZED_MAX = 10_000  # subscriptionBacklogScanMaxEntries: one analyze-backlog reads no more
 PEEK_BYTES_MAX = 4 * MIB  # of them; a larger entry is sent alone
 SPREAD_S = 50.0  # for an admin request to all its partitions; stock admin clients wait for 60 s
 PROXY_HANDSHAKE_S = 30.0  # a client of a proxy sends CONNECT in this time

@@ -7,8 +7,9 @@ DELETE .../backlogQuota?backlogQuotaType= restores the broker's setting
 Brokers apply changes in their next round, and at each new producer.
 """
 
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -18,6 +19,8 @@ from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
 from quire_broker.policies.store import Json
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def routes() -> Iterator[Route]:
@@ -48,7 +51,7 @@ async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
     kind, body = _kind(request), await object_of(request)
     size = body.get("limitSize", body.get("limit", NO_LIMIT))  # older tools send `limit`
-    value: dict[str, Any] = {"limitSize": size, "limitTime": body.get("limitTime", NO_LIMIT)}
+    value: dict[str, Any] = {"limitSize": _number(size), "limitTime": _number(body.get("limitTime", NO_LIMIT))}
     value["policy"] = body.get("policy")
     flaw = flaw_of_quota(value, kind)
     if flaw is not None:
@@ -59,6 +62,11 @@ async def set_quota(request: web.Request) -> web.Response:
 
     await broker_of(request).policies.update_policies(namespace_of(request), change)
     return done()
+
+
+def _number(value: object) -> object:
+    """Return the number in a text, as stock brokers accept it; anything else unchanged."""
+    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 async def remove_quota(request: web.Request) -> web.Response:

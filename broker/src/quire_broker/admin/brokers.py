@@ -18,8 +18,6 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/health", health, Need.SUPER_USER, Reach.PROBE)
         yield Route("GET", f"{root}/ready", health, Need.SUPER_USER, Reach.PROBE)
         yield Route("GET", f"{root}/version", version, Need.A_ROLE)
-        yield Route("GET", f"{root}/configuration", empty_list, Need.SUPER_USER)
-        yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
         yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
         yield Route("GET", f"{root}/{{cluster}}", list_brokers, Need.SUPER_USER)
     yield Route("GET", "/admin/quire/drain", drain_state, Need.SUPER_USER)
@@ -80,16 +78,6 @@ async def drain(request: web.Request) -> web.Response:
     else:
         await broker.drain()
     return answer({"moved": broker.handover.moved - before, "bundles": broker.owners.left})
-
-
-async def empty_list(request: web.Request) -> web.Response:
-    """Return the names of settings that can be changed at run time: none yet."""
-    return answer([])
-
-
-async def empty_object(request: web.Request) -> web.Response:
-    """Return the settings changed at run time: none yet."""
-    return answer({})
 
 
 async def lookup(request: web.Request) -> web.Response:

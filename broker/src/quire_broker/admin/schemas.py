@@ -139,7 +139,7 @@ async def post(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete the schemas; versions that messages carry can still be read by number."""
+    """Delete the schemas: consumers can no longer decode the messages that carry them."""
     _, identity = await _identity(request)
     version = await broker_of(request).parts.schemas.delete(identity)
     if version is None:

@@ -73,9 +73,9 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
         "consumers": [_consumer(consumer) for consumer in consumers],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
-        "isReplicated": False,
-        "replicated": False,
-        "subscriptionProperties": dict(getattr(subscription.cursor, "cursor_properties", {})),
+        "isReplicated": subscription.replicated,
+        "replicated": subscription.replicated,
+        "subscriptionProperties": dict(subscription.cursor.cursor_properties),
     }
 
 

@@ -9,6 +9,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_bookie.errors import QuireError
 from quire_broker.admin.answers import answer, body_of, done, flag
 from quire_broker.admin.context import broker_of, topic_here, topic_name_of
+from quire_broker.admin.properties import properties_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners
 from quire_broker.errors import ConflictError, NotAllowedError, SubscriptionNotFoundError, TopicNotFoundError
@@ -92,13 +93,17 @@ async def create(request: web.Request) -> web.Response:
     """Create a subscription at a position; 409 if it exists, on all partitions of a partitioned topic."""
     subscription_name = request.match_info["subscription"]
     check_name("subscription", subscription_name, broker_of(request).parts.settings.name_characters_max, required=True)
-    position = position_of(await body_of(request))
+    body = await body_of(request)
+    properties = properties_of(body.get("properties") or {}) if isinstance(body, dict) else {}
+    position = position_of(body)
 
     async def one(name: TopicName) -> None:
         topic = await _topic(request, name)
         if subscription_name in topic.subscriptions:
             raise ConflictError("Subscription already exists for topic")
-        subscription = await topic.subscription(subscription_name, create=True, initial=position)
+        subscription = await topic.subscription(subscription_name, create=True, initial=position, properties=properties)
+        if flag(request, "replicated"):
+            await subscription.set_replicated(True)
         if position not in (EARLIEST, LATEST):
             await subscription.seek_position(position)
 

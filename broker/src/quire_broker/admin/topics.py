@@ -6,8 +6,9 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
-from quire_broker.admin.answers import answer, body_of, done, flag
+from quire_broker.admin.answers import answer, body_of, done, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_here, topic_name_of
+from quire_broker.admin.properties import properties_of, shown_properties
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
 from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
@@ -71,12 +72,15 @@ async def create(request: web.Request) -> web.Response:
     """Create a plain topic; 409 if it exists, plain or partitioned."""
     broker = broker_of(request)
     name = _persistent(topic_name_of(request))
+    properties = properties_of(await object_of(request))
     if await broker.policies.policies(name.namespace) is None:
         raise NotFoundError("Namespace not found")
     await require_owner(request, name)
     if await broker.topics.exists(name) or await broker.policies.partitions(name):
         raise ConflictError("This topic already exists")
-    await broker.topics.create(name)
+    topic = await broker.topics.create(name)
+    for key, value in properties.items():
+        await topic.ledger.set_property(key, value)
     return done()
 
 
@@ -99,11 +103,12 @@ async def _delete(broker: RunningBroker, name: TopicName, *, force: bool) -> Non
 
 
 async def get_partitions(request: web.Request) -> web.Response:
-    """Return `{"partitions": n, "deleted": false}`; 0 for a plain topic."""
+    """Return `{"partitions": n, "deleted": false}` and the properties, if there are any; 0 for a plain topic."""
     broker = broker_of(request)
     name = topic_name_of(request)
     count = await broker.topics.partitions_for_client(name, auto_create=flag(request, "checkAllowAutoCreation"))
-    return answer({"partitions": count, "deleted": False})
+    properties = shown_properties(await broker.policies.partitioned_properties(name)) if count else {}
+    return answer({"partitions": count, "deleted": False} | ({"properties": properties} if properties else {}))
 
 
 async def _count_of(request: web.Request) -> int:
@@ -117,7 +122,10 @@ async def _count_of(request: web.Request) -> int:
 
 async def create_partitioned(request: web.Request) -> web.Response:
     """Create a partitioned topic. Its partitions are created when they are first used."""
-    await broker_of(request).topics.create_partitioned(_persistent(topic_name_of(request)), await _count_of(request))
+    body = await body_of(request)
+    properties = properties_of(body.get("properties") or {}) if isinstance(body, dict) else {}
+    name = _persistent(topic_name_of(request))
+    await broker_of(request).topics.create_partitioned(name, await _count_of(request), properties)
     return done()
 
 

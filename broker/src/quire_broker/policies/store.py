@@ -14,7 +14,7 @@ not read.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -474,9 +474,28 @@ class PolicyStore:
         first = str((found.get("properties") or {}).get(FIRST_ADDED, ""))
         return first.isdecimal() and partition.partition >= int(first)
 
-    async def create_partitions(self, topic: TopicName, count: int) -> None:
+    async def create_partitions(
+        self, topic: TopicName, count: int, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Record a partitioned topic; ConflictError if it exists."""
-        await self._create(self._partitioned_key(topic), {"partitions": count, "deleted": False}, "This topic")
+        value: Json = {"partitions": count, "deleted": False}
+        if properties:
+            value["properties"] = dict(properties)
+        await self._create(self._partitioned_key(topic), value, "This topic")
+
+    async def partitioned_properties(self, topic: TopicName) -> Mapping[str, str]:
+        """Return all properties of a partitioned topic; empty if it is not partitioned."""
+        found = await self._read(self._partitioned_key(topic)) or {}
+        return {str(name): str(value) for name, value in (found.get("properties") or {}).items()}
+
+    async def change_partitioned_properties(self, topic: TopicName, changes: Mapping[str, str | None]) -> None:
+        """Set properties of a partitioned topic, or remove those that are None; NotFoundError."""
+
+        def change(value: Json) -> None:
+            kept = {**(value.get("properties") or {}), **changes}
+            value["properties"] = {name: text for name, text in kept.items() if text is not None}
+
+        await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")
 
     async def grow_partitions(self, topic: TopicName, count: int) -> None:
         """Add partitions; ConflictError if `count` is not larger, NotFoundError if the topic is not partitioned."""

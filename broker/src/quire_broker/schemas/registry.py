@@ -39,6 +39,8 @@ from quire_broker.settings.schemas import SchemaBounds
 CACHED_BYTES_MAX = 64 * 1024 * 1024
 """Bound of the cached content of versions, which never changes once stored."""
 _CACHED_OVERHEAD_BYTES = 1024
+_OF_DELETIONS = (b"", Schema(SchemaType.NONE, b"").hash)
+"""Hashes in the node of versions that may mark a deletion, by stock brokers and by ours."""
 _log = logging.getLogger("quire.broker.schemas")
 
 
@@ -85,12 +87,14 @@ class SchemaRegistry:
         return None if found.deleted else found
 
     async def version(self, identity: str, version: int) -> StoredSchema | None:
-        """Return one version, even from before a deletion: messages may still carry it."""
-        for location in await self._locations(identity):
-            if location.version == version:
-                found = await self._read(location)
-                return None if found.deleted else found
-        return None
+        """Return one version; None if it was deleted, also for messages that still carry it: they cannot be decoded."""
+        locations = await self._locations(identity)
+        wanted = next((each for each in locations if each.version == version), None)
+        if wanted is None:
+            return None
+        marks = [each for each in locations if each.version >= version and each.hash in _OF_DELETIONS]
+        ended = any([(await self._read(each)).deleted for each in marks])
+        return None if ended else await self._read(wanted)
 
     async def find(self, identity: str, schema: Schema) -> StoredSchema | None:
         """Return the version that equals this schema, or None."""

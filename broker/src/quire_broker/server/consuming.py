@@ -140,6 +140,8 @@ class Consuming:
                 initial=EARLIEST if spec.initial is InitialPosition.EARLIEST else LATEST,
                 properties=dict(spec.subscription_properties),
             )
+            if request.HasField("replicate_subscription_state"):
+                await subscription.set_replicated(request.replicate_subscription_state)
         else:
             subscription = await topic.reader_subscription(
                 request.subscription, LATEST if spec.start is None else spec.start

@@ -35,7 +35,11 @@ def check_name(what: str, name: str, characters_max: int, *, required: bool = Fa
 
 def check_properties(what: str, properties: Iterable[_Property]) -> None:
     """Raise NotAllowedError if keys and values together are too long. `what`: as for `check_name`."""
-    size = sum(len(one.key) + len(one.value) for one in properties)
+    check_size(what, sum(len(one.key) + len(one.value) for one in properties))
+
+
+def check_size(what: str, size: int) -> None:
+    """Raise NotAllowedError for properties with so many characters."""
     if size > PROPERTIES_CHARACTERS_MAX:
         raise NotAllowedError(
             f"the properties of the {what} have {size} characters; the limit is {PROPERTIES_CHARACTERS_MAX}: "

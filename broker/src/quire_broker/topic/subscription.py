@@ -19,7 +19,7 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
-from quire_broker.managed_ledger.cursors.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position, StoredEntry
 from quire_broker.names import TopicName
@@ -86,6 +86,18 @@ class Subscription:
     def active_consumer(self) -> Consumer | None:
         """The consumer that gets all entries on Exclusive and Failover; None on the other types."""
         return getattr(self._dispatcher, "active", None)
+
+    @property
+    def replicated(self) -> bool:
+        """Whether its client wants other clusters to have its position."""
+        return self.cursor.properties.get(REPLICATED) == 1
+
+    async def set_replicated(self, value: bool) -> None:
+        """Store the flag durably, as stock brokers do: with the position. Errors of the metadata store."""
+        if value != self.replicated:
+            others = {name: number for name, number in self.cursor.properties.items() if name != REPLICATED}
+            self.cursor.set_properties(others | ({REPLICATED: 1} if value else {}))
+            await self.cursor.flush()
 
     @property
     def stats(self) -> DispatchStats:

@@ -6,7 +6,7 @@ makes sure that this broker owns the topic (`tenure`). No topic is deleted for b
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -293,7 +293,9 @@ class Topics:
         """Create a plain topic for an administrator, regardless of whether clients may. This broker must own it."""
         return await self._get(name, create=True, may_create=True)
 
-    async def create_partitioned(self, name: TopicName, count: int) -> None:
+    async def create_partitioned(
+        self, name: TopicName, count: int, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Record a partitioned topic. ConflictError if a topic of that name exists; InvalidTopicNameError."""
         name.require_creatable()
         self._check_partitions(count)
@@ -303,7 +305,7 @@ class Topics:
             raise NotAllowedError("Partitioned Topic Name should not contain '-partition-'")
         if await self.exists(name):
             raise ConflictError("This topic already exists")
-        await self._policies.create_partitions(name, count)
+        await self._policies.create_partitions(name, count, properties)
 
     async def grow_partitioned(self, name: TopicName, count: int) -> None:
         """Increase the number of partitions; the new ones are created at their first use."""

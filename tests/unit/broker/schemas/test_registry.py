@@ -48,7 +48,7 @@ def test_brokers_that_register_at_once_agree_on_the_versions_and_leave_no_ledger
     simulate(scenario, seed=seed)
 
 
-def test_a_deletion_ends_the_versions_and_old_messages_can_still_be_read() -> None:
+def test_a_deletion_ends_the_versions_and_consumers_no_longer_get_them() -> None:
     async def scenario(loop: SimLoop) -> None:
         server, bookies = SimMetadata(random.Random(1)), FakeBookies()
         one = registry(server, bookies)
@@ -59,11 +59,14 @@ def test_a_deletion_ends_the_versions_and_old_messages_can_still_be_read() -> No
         other = registry(server, bookies)
         assert await other.latest(TOPIC) is None
         assert await other.versions(TOPIC) == []
-        kept = await other.version(TOPIC, 0)
-        assert kept is not None and kept.schema == avro("a")
+        assert await other.version(TOPIC, 0) is None
+        assert [each.schema for each in await other.history(TOPIC)] == [avro("a")]
         text = Schema(SchemaType.STRING, b"")
         assert (await other.register(TOPIC, text, Strategy.FULL)).version == 2
         assert await other.find(TOPIC, avro("a")) is None
+        assert await other.version(TOPIC, 0) is None
+        kept = await other.version(TOPIC, 2)
+        assert kept is not None and kept.schema == text
 
     simulate(scenario, seed=1)
 

@@ -23,6 +23,8 @@ from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryRead
 
 _log = logging.getLogger("quire.managed_ledger")
 COMPACTION_CURSOR = "__compaction"
+REPLICATED = "pulsar.replicated.subscription"
+"""Integer property of a subscription whose position other clusters want; the name that stock brokers use."""
 _BRIDGED_ENTRIES_MAX = 16
 """Acknowledged entries in a row that are read and dropped: a read of its own for what follows costs more."""
 _SAVED_BYTES_PER_S = 8 << 20
@@ -401,8 +403,8 @@ class Cursor:
     async def reset(self, position: Position) -> None:
         """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
 
-        Accepts EARLIEST and LATEST. Drops the integer properties, except those of the compaction cursor. Drops
-        acknowledgments that arrive meanwhile.
+        Accepts EARLIEST and LATEST. Drops the integer properties, except those of the compaction cursor and
+        `REPLICATED`. Drops acknowledgments that arrive meanwhile.
         """
         self._check_open()
         async with self._lock:
@@ -412,7 +414,9 @@ class Cursor:
                 start = self._ledgers.at_or_after(position)
                 mark = min(self._ledgers.previous_position(start), self._ledgers.last_confirmed)
                 self._seeking = mark
-            properties = self._state.properties if self.name == COMPACTION_CURSOR else {}
+            properties = self._state.properties
+            if self.name != COMPACTION_CURSOR:
+                properties = {REPLICATED: properties[REPLICATED]} if REPLICATED in properties else {}
             state = CursorState(mark, properties=dict(properties))
             try:
                 if self._store is not None:

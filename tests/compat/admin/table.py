@@ -1,0 +1,205 @@
+"""Runs every command of stock pulsar-admin against a stock standalone and ours, and writes docs/compatibility.md.
+
+    python -m tests.compat.admin.table CLASS_PATH WEB_URL BROKER_URL
+
+The URLs are those of a stock standalone that was started for this run; ours is started here.
+`scripts/compat/admin_table.sh` does all of it. A command that is neither in `commands` nor skipped there ends the run
+with an error.
+"""
+
+import argparse
+import base64
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.compat.admin.commands import LINES, SKIPPED, policy_lines
+from tests.compat.admin.comparing import Ran, Verdict, judge
+from tests.support.broker_process import BrokerProcess
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENT = ROOT / "docs" / "compatibility.md"
+BEGIN, END = "<!-- begin: make admin-table -->", "<!-- end: make admin-table -->"
+READS_MAX = 3
+"""A change of a topic's policies is read back so often, until both sides show the same."""
+SCHEMA = {
+    "type": "AVRO",
+    "schema": '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}',
+    "properties": {},
+}
+ORDER = (Verdict.NOT_RUN, Verdict.NEITHER, Verdict.SAME, Verdict.DIFFERENT, Verdict.REFUSED, Verdict.MISSING)
+
+
+class Side:
+    """One cluster behind a process that runs commands."""
+
+    def __init__(self, class_path: str, web: str, broker: str) -> None:
+        options = ["-Xmx256m", f"-Dlog4j.configurationFile={ROOT / 'scripts/peers/log4j2.xml'}", "-Dlvl=error"]
+        name = "org.apache.pulsar.admin.cli.AdminBatch"
+        command = ["java", *options, "-cp", class_path, name, web, broker]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.web = web
+        self.values: dict[str, str] = {}
+
+    def run(self, words: list[str]) -> Ran:
+        """Run one command and return its end."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        for name, value in self.values.items():
+            words = [word.replace(f"{{{name}}}", value) for word in words]
+        self.process.stdin.write("\t".join(words) + "\n")
+        self.process.stdin.flush()
+        code, *texts = self.process.stdout.readline().rstrip("\n").split("\t")
+        out, err = (base64.b64decode(text).decode("utf-8", "replace") for text in texts)
+        return Ran(int(code), out, err)
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+@dataclass
+class Row:
+    """A command with its verdict, the worst of its runs."""
+
+    name: str
+    verdict: Verdict = Verdict.NOT_RUN
+    why: str = ""
+    ran: list[str] = field(default_factory=list)
+
+    def add(self, verdict: Verdict, why: str, line: str) -> None:
+        """Count one more run."""
+        self.ran.append(line)
+        if ORDER.index(verdict) > ORDER.index(self.verdict):
+            self.verdict, self.why = verdict, why
+
+
+class Comparison:
+    """All runs on both sides."""
+
+    def __init__(self, stock: Side, ours: Side) -> None:
+        self.sides = (stock, ours)
+        listed = stock.run(["@list"]).out.splitlines()
+        self.rows = {name: Row(name) for name in dict.fromkeys(line.split("\t")[0] for line in listed)}
+
+    def run(self) -> None:
+        """Run every line."""
+        lines = [line for line in LINES if line.strip()]
+        first = lines.index("= namespaces list t1") + 1
+        for line in (*lines[:first], *policy_lines(self.rows), *lines[first:]):
+            self._line(line)
+        unknown = [row.name for row in self.rows.values() if not row.ran and self._skipped(row) is None]
+        if unknown:
+            raise SystemExit(f"no line of tests/compat/admin/commands.py runs: {', '.join(unknown)}")
+        for row in self.rows.values():
+            if not row.ran:
+                row.why = self._skipped(row) or ""
+
+    @staticmethod
+    def _skipped(row: Row) -> str | None:
+        return SKIPPED.get(row.name) or SKIPPED.get(row.name.split(" ")[0])
+
+    def _line(self, line: str) -> None:
+        if line.startswith("@"):
+            self._both(shlex.split(line))
+            return
+        how, text = line.split(" ", 1)
+        command, _, reading = text.partition(" => ")
+        words = shlex.split(command)
+        stock, ours = self._both(words)
+        if how == "+":
+            self._note_ledgers(words)
+            return
+        row = self.rows[" ".join(words[:2])]
+        verdict, why = judge(stock, ours, how=how)
+        if verdict is Verdict.SAME and reading and stock.fine:
+            verdict, why = self._read_back(shlex.split(reading), how)
+        row.add(verdict, why, line)
+        print(f"{verdict:10} {text}   {why}", flush=True)
+
+    def _both(self, words: list[str]) -> tuple[Ran, Ran]:
+        stock, ours = (side.run(words) for side in self.sides)
+        if words[0] == "@produce":
+            self._note_ledgers(words)
+        return stock, ours
+
+    def _note_ledgers(self, words: list[str]) -> None:
+        """Remember the ledger of the last message for commands that name it."""
+        name = {"persistent://t1/ns/a": "ledger", "persistent://t1/ns/old": "old"}.get(words[1])
+        if words[0] == "@produce" and name is not None:
+            for side in self.sides:
+                found = re.search(r'"ledgerId"\s*:\s*(\d+)', side.run(["topics", "last-message-id", words[1]]).out)
+                side.values[name] = found.group(1) if found else "0"
+
+    def _read_back(self, words: list[str], how: str) -> tuple[Verdict, str]:
+        for _ in range(READS_MAX):
+            stock, ours = self._both(words)
+            verdict, why = judge(stock, ours, how=how)
+            if verdict in (Verdict.SAME, Verdict.NEITHER):
+                break
+        if verdict is Verdict.NEITHER:
+            return Verdict.SAME, ""
+        return verdict, why and f"read back: {why}"
+
+
+def report(rows: dict[str, Row]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    served = [row for row in rows.values() if row.verdict not in (Verdict.NOT_RUN, Verdict.NEITHER)]
+    counts = Counter(row.verdict for row in rows.values())
+    same = counts[Verdict.SAME]
+    yield f"Of {len(rows)} commands, {len(served)} succeed on stock Pulsar 4.0.7 with the arguments of this run;"
+    yield f"{same} of these ({same * 100 // max(1, len(served))} %) succeed on Quire with the same effect."
+    yield ""
+    yield "| verdict | commands |"
+    yield "| --- | --- |"
+    yield from (f"| {verdict} | {counts[verdict]} |" for verdict in Verdict)
+    yield ""
+    yield "| command | verdict | why |"
+    yield "| --- | --- | --- |"
+    yield from (f"| `{row.name}` | {row.verdict} | {row.why} |" for row in rows.values())
+
+
+def write(lines: list[str]) -> None:
+    """Replace the generated part of the document."""
+    text = DOCUMENT.read_text()
+    before, rest = text.split(BEGIN)
+    DOCUMENT.write_text("\n".join([before + BEGIN, "", *lines, "", END + rest.split(END)[1]]))
+
+
+def main() -> None:
+    """Run the comparison and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("class_path")
+    parser.add_argument("web")
+    parser.add_argument("broker")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        schema = Path(folder) / "schema.json"
+        schema.write_text(json.dumps(SCHEMA))
+        process = BrokerProcess(Path(folder))
+        sides = [
+            Side(options.class_path, *urls) for urls in ((options.web, options.broker), (process.http, process.url))
+        ]
+        try:
+            for side in sides:
+                side.values |= {"schema": str(schema), "broker": side.web.removeprefix("http://")}
+            comparison = Comparison(*sides)
+            comparison.run()
+        finally:
+            for side in sides:
+                side.close()
+            process.close()
+    write(list(report(comparison.rows)))
+    print(Counter(row.verdict.value for row in comparison.rows.values()), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What stock admin tools ask of a broker with messages: single messages, properties, flags, refusals."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+pulsar = pytest.importorskip("pulsar")
+
+from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
+
+pytestmark = pytest.mark.compat
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("requests"))
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[Any]:
+    made = pulsar.Client(broker.url, operation_timeout_seconds=60, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"persistent://public/default/r{next(_names)}"
+
+
+def path_of(topic: str, suffix: str = "") -> str:
+    return f"/admin/v2/persistent/public/default/{topic.rsplit('/', 1)[1]}{suffix}"
+
+
+def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    """Return code and reason of a refusal."""
+    with pytest.raises(HTTPError) as failure:
+        broker.rest(method, path, body)
+    return failure.value.code, json.loads(failure.value.read())["reason"]
+
+
+def message(broker: BrokerProcess, path: str) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of a message."""
+    with urlopen(broker.http + path) as response:
+        return response.read(), dict(response.headers)
+
+
+def publish(client: Any, topic: str, count: int = 3, **options: Any) -> list[Any]:
+    """Publish `0`, `1`, ... in entries of their own, and return the ids."""
+    producer = client.create_producer(topic, batching_enabled=False, **options)
+    return [producer.send(str(number).encode(), properties={"n": str(number)}) for number in range(count)]
+
+
+def test_messages_are_shown_by_position_and_by_id(broker: BrokerProcess, client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s")
+    ids = publish(client, topic, compression_type=pulsar.CompressionType.ZLib)
+    consumer.acknowledge(consumer.receive(timeout_millis=60_000))
+    consumer.close()
+    body, headers = message(broker, path_of(topic, "/subscription/s/position/2"))
+    assert (body, json.loads(headers["X-Pulsar-PROPERTY"])) == (b"2", {"n": "2"})
+    assert headers["X-Pulsar-Message-ID"] == f"{ids[2].ledger_id()}:{ids[2].entry_id()}"
+    assert refused(broker, "GET", path_of(topic, "/subscription/s/position/3")) == (404, "Message not found")
+    assert refused(broker, "GET", path_of(topic, "/subscription/none/position/1"))[0] == 404
+    assert message(broker, path_of(topic, "/examinemessage?initialPosition=earliest&messagePosition=1"))[0] == b"0"
+    assert message(broker, path_of(topic, "/examinemessage?initialPosition=latest&messagePosition=1"))[0] == b"2"
+    ledger = ids[1].ledger_id()
+    assert message(broker, path_of(topic, f"/ledger/{ledger}/entry/1"))[0] == b"1"
+    assert refused(broker, "GET", path_of(topic, f"/ledger/{ledger}/entry/3")) == (404, "Message id not found")
+    assert refused(broker, "GET", path_of(topic, f"/ledger/{ledger + 99}/entry/0")) == (404, "Message id not found")
+    assert broker.rest("GET", path_of(topic, "/messageid/0"))["entryId"] == 0
+    assert broker.rest("GET", path_of(topic, "/messageid/99999999999999"))["entryId"] == 2
+
+
+def test_a_batch_is_sent_whole(broker: BrokerProcess, client: Any, topic: str) -> None:
+    client.subscribe(topic, "s").close()
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for number in range(4):
+        producer.send_async(str(number).encode(), lambda result, sent: None)
+    producer.flush()
+    _, headers = message(broker, path_of(topic, "/subscription/s/position/1"))
+    assert headers["X-Pulsar-num-batch-message"] == "4"
+    found = broker.rest("POST", path_of(topic, "/subscription/s/analyzeBacklog"))
+    assert (found["entries"], found["messages"], found["aborted"]) == (1, 4, False)
+
+
+def test_a_backlog_is_analyzed_and_a_topic_trimmed(broker: BrokerProcess, client: Any, topic: str) -> None:
+    client.subscribe(topic, "s").close()
+    ids = publish(client, topic)
+    assert broker.rest("POST", path_of(topic, "/subscription/s/analyzeBacklog"))["entries"] == 3
+    whole = broker.rest("PUT", path_of(topic, "/backlogSize"), {"ledgerId": -1, "entryId": -1})
+    rest = broker.rest("PUT", path_of(topic, "/backlogSize"), {"ledgerId": ids[0].ledger_id(), "entryId": 0})
+    assert whole > rest > 0
+    broker.rest("POST", path_of(topic, "/subscription/s/skip/2"))
+    found = broker.rest("POST", path_of(topic, "/subscription/s/analyzeBacklog"))
+    assert (found["entries"], found["firstMessageId"]) == (1, f"{ids[2].ledger_id()}:2")
+    broker.rest("POST", path_of(topic, "/subscription/s/skip_all"))
+    broker.rest("PUT", path_of(topic, "/unload"))
+    broker.rest("POST", path_of(topic, "/trim"))
+    assert ids[0].ledger_id() not in [
+        each["ledgerId"] for each in broker.rest("GET", path_of(topic, "/internalStats"))["ledgers"]
+    ]
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_properties_of_a_topic_are_kept(broker: BrokerProcess, topic: str, partitions: int) -> None:
+    if partitions:
+        broker.rest("PUT", path_of(topic, "/partitions"), {"partitions": 2, "properties": {"a": "1"}})
+        assert broker.rest("GET", path_of(topic, "/partitions"))["properties"] == {"a": "1"}
+    else:
+        broker.rest("PUT", path_of(topic), {"a": "1"})
+    broker.rest("PUT", path_of(topic, "/properties"), {"b": "2"})
+    assert broker.rest("GET", path_of(topic, "/properties")) == {"a": "1", "b": "2"}
+    if not partitions:
+        broker.rest("PUT", path_of(topic, "/unload"))
+    broker.rest("DELETE", path_of(topic, "/properties?key=a"))
+    assert broker.rest("GET", path_of(topic, "/properties")) == {"b": "2"}
+    assert refused(broker, "PUT", path_of(topic, "/properties"), {"quire.x": "1"})[0] == 412
+    assert refused(broker, "PUT", path_of(topic, "/properties"), {"x": 1})[0] == 412
+    assert refused(broker, "PUT", path_of(topic, "/properties"), {"x": "1" * 70_000})[0] == 412
+
+
+def test_properties_and_the_replicated_flag_of_a_subscription_are_kept(
+    broker: BrokerProcess, client: Any, topic: str
+) -> None:
+    client.create_producer(topic)
+    body = {"ledgerId": -1, "entryId": -1, "properties": {"a": "1"}}
+    broker.rest("PUT", path_of(topic, "/subscription/s?replicated=true"), body)
+    one = path_of(topic, "/subscription/s")
+    assert broker.rest("GET", f"{one}/properties") == {"a": "1"}
+    broker.rest("PUT", f"{one}/properties", {"b": "2"})
+    broker.rest("POST", f"{one}/resetcursor", {"ledgerId": -1, "entryId": -1})
+    broker.rest("PUT", path_of(topic, "/unload"))
+    assert broker.rest("GET", f"{one}/properties") == {"b": "2"}
+    assert broker.rest("GET", f"{one}/replicatedSubscriptionStatus") == {topic: True}
+    assert broker.rest("GET", path_of(topic, "/stats"))["subscriptions"]["s"]["isReplicated"] is True
+    broker.rest("POST", f"{one}/replicatedSubscriptionStatus", False)
+    assert broker.rest("GET", f"{one}/replicatedSubscriptionStatus") == {topic: False}
+    client.subscribe(topic, "s", replicate_subscription_state_enabled=True)
+    assert broker.rest("GET", f"{one}/replicatedSubscriptionStatus") == {topic: True}
+
+
+def test_a_shadow_topic_is_refused_and_nothing_is_created(broker: BrokerProcess, topic: str) -> None:
+    code, reason = refused(broker, "PUT", path_of(topic), {"PULSAR.SHADOW_SOURCE": "persistent://public/default/x"})
+    assert (code, "shadow topics are not served" in reason) == (501, True)
+    assert topic not in broker.rest("GET", "/admin/v2/persistent/public/default")
+
+
+def test_quotas_are_accepted_as_texts(broker: BrokerProcess) -> None:
+    broker.rest("PUT", "/admin/v2/namespaces/public/quoted")
+    path = "/admin/v2/namespaces/public/quoted"
+    broker.rest("POST", f"{path}/backlogQuota", {"limit": "10240", "limitTime": "-1", "policy": "producer_exception"})
+    stored = broker.rest("GET", f"{path}/backlogQuotaMap")["destination_storage"]
+    assert (stored["limitSize"], stored["limitTime"]) == (10240, -1)
+    assert refused(broker, "POST", f"{path}/backlogQuota", {"limit": "10K", "policy": "producer_exception"})[0] == 412
+
+
+def test_settings_in_force_are_shown_and_not_changed(broker: BrokerProcess) -> None:
+    shown = broker.rest("GET", "/admin/v2/brokers/configuration/runtime")
+    assert (shown["clusterName"], shown["maxUnackedMessagesPerConsumer"]) == ("standalone", "50000")
+    code, reason = refused(broker, "POST", "/admin/v2/brokers/configuration/brokerShutdownTimeoutMs/7")
+    assert (code, "restart it" in reason) == (412, True)
