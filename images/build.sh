@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3 prometheus].
+# Build the images, each tagged with the version of its distribution: images/build.sh [bookie broker operator jobs e2e etcd s3
+# prometheus metrics-server].
 #
 # With an ordinary docker, the Dockerfiles use their usual base images. A docker started by scripts/k8s/dockerd.sh
 # cannot reach a registry: base images are then built from packages (scripts/k8s/python_base.sh), and buildah builds the
 # images.
 # The environment variables PYTHON_IMAGE, BUILD_IMAGE and, for jobs, JAVA_IMAGE and MAVEN_IMAGE select other base
-# images. `e2e`, `etcd`, `s3` and `prometheus` are for the tests in tests/e2e.
+# images. `e2e`, `etcd`, `s3`, `prometheus` and `metrics-server` are for the tests in tests/e2e.
 # `--names` as first argument only prints the names of the images.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,6 +30,7 @@ name_of() { # image
     etcd) echo "quire-e2e-etcd:$ETCD_VERSION" ;;
     s3) echo "quire-e2e-s3:$VERSITYGW_VERSION" ;;
     prometheus) echo "quire-e2e-prometheus:$PROMETHEUS_VERSION" ;;
+    metrics-server) echo "quire-e2e-metrics-server:$METRICS_SERVER_VERSION" ;;
     *) log "no such image: $1" && exit 2 ;;
   esac
 }
@@ -85,7 +87,7 @@ for image in "$@"; do
   name=$(name_of "$image")
   case $image in
     e2e) build "$name" tests/e2e/image/Dockerfile ;;
-    etcd | prometheus)
+    etcd | prometheus | metrics-server)
       scripts/k8s/build.sh "$image"
       from_binary "$name" "$K8S_BIN/$image"
       ;;

@@ -70,6 +70,7 @@ version_of() { # tool: what its cached build must have been made from
     helm) echo "$HELM_VERSION" ;;
     kube-router) echo "$KUBE_ROUTER_VERSION" ;;
     prometheus) echo "$PROMETHEUS_VERSION" ;;
+    metrics-server) echo "$METRICS_SERVER_VERSION" ;;
     kubeconform) echo "$KUBECONFORM_VERSION" ;;
     oci-registry) echo "$OCI_REGISTRY_VERSION" ;;
     operator-verify) echo "$OPERATOR_VERIFY_VERSION" ;;
@@ -86,6 +87,7 @@ build() { # tool
     helm) build_module helm helm.sh/helm/v3 "$HELM_VERSION" helm.sh/helm/v3/cmd/helm ;;
     kube-router) build_module kube-router github.com/cloudnativelabs/kube-router/v2 "$KUBE_ROUTER_VERSION" github.com/cloudnativelabs/kube-router/v2/cmd/kube-router ;;
     prometheus) build_module prometheus github.com/prometheus/prometheus "$PROMETHEUS_VERSION" github.com/prometheus/prometheus/cmd/prometheus ;;
+    metrics-server) build_module metrics-server sigs.k8s.io/metrics-server "$METRICS_SERVER_VERSION" sigs.k8s.io/metrics-server/cmd/metrics-server ;;
     kubeconform) build_module kubeconform github.com/yannh/kubeconform "$KUBECONFORM_VERSION" github.com/yannh/kubeconform/cmd/kubeconform ;;
     oci-registry) build_module oci-registry github.com/google/go-containerregistry "$OCI_REGISTRY_VERSION" github.com/google/go-containerregistry/cmd/registry ;;
     operator-verify) build_module operator-verify github.com/operator-framework/api "$OPERATOR_VERIFY_VERSION" github.com/operator-framework/api/cmd/operator-verify ;;

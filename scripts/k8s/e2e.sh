@@ -22,7 +22,7 @@ else
   export QUIRE_E2E_MESSAGES=${QUIRE_E2E_MESSAGES:-1000000}
 fi
 images=(bookie broker operator e2e etcd)
-[[ " ${arguments[*]} " = *e2e_short* ]] || images+=(jobs s3 prometheus)
+[[ " ${arguments[*]} " = *e2e_short* ]] || images+=(jobs s3 prometheus metrics-server)
 images/build.sh "${images[@]}"
 bookie=$(images/build.sh --names bookie)
 docker tag "$bookie" "$bookie-next" # for the update to another image

@@ -11,6 +11,7 @@
 : "${OPERATOR_VERIFY_VERSION:=v0.9.1}" # of operator-framework/api: the rules of OLM bundles
 : "${KUBE_ROUTER_VERSION:=v2.1.0}"  # enforces NetworkPolicies; only its firewall runs
 : "${PROMETHEUS_VERSION:=v0.316.0}"  # a module's version: v0.316 is release 3.16
+: "${METRICS_SERVER_VERSION:=v0.8.0}" # CPU of pods, for autoscalers
 : "${VERSITYGW_VERSION:=v1.8.0}"   # as in scripts/s3/build.sh
 : "${CLUSTER_NAME:=e2e}"    # of kind
 : "${CLUSTER_NETNS:=e2e}"   # network namespace of the dockerd that scripts/k8s/dockerd.sh starts

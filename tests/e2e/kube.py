@@ -13,7 +13,10 @@ from tests.integration.operator.kube_api import Answer, KubeApi
 
 Manifest = dict[str, Any]
 CLUSTER_WIDE = frozenset(
-    {"Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume"}
+    (
+        *("Namespace", "Node", "PersistentVolume", "ClusterRole", "ClusterRoleBinding"),
+        *("CustomResourceDefinition", "APIService"),
+    )
 )
 NOT_FOUND = 404
 T = TypeVar("T")

@@ -157,12 +157,15 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
     }
 
 
-def load(where: str, topics: int, rate: int, apart: bool = False) -> list[Manifest]:
+def load(
+    where: str, topics: int, rate: int, apart: bool = False, *, name: str = LOAD, part: str = "broker"
+) -> list[Manifest]:
     """Return the load with the stock Pulsar client over TLS. `rate`: messages a second per topic. Its pod waits for the
-    brokers' Secret. `apart`: on the control plane, so that every other machine may be killed."""
-    names = ",".join(f"persistent://{PULSAR_NAMESPACE}/load-{number}" for number in range(topics))
+    Secret of the brokers, or of the proxies by `part`. `apart`: on the control plane, so that every other machine may
+    be killed. `name`: its pod, and the beginning of its topics."""
+    names = ",".join(f"persistent://{PULSAR_NAMESPACE}/{name}-{number}" for number in range(topics))
     settings = {
-        "LOAD_URL": f"pulsar+ssl://{LEDGER}-broker.{where}.svc:{BROKER_TLS_PORT}",
+        "LOAD_URL": f"pulsar+ssl://{LEDGER}-{part}.{where}.svc:{BROKER_TLS_PORT}",
         "LOAD_CA": "/authority/ca.crt",
         "LOAD_TOPICS": names,
         "LOAD_RATE": str(rate),
@@ -170,11 +173,11 @@ def load(where: str, topics: int, rate: int, apart: bool = False) -> list[Manife
     authority = {"key": "ca.crt", "path": "ca.crt"}
     program = {"load.py": (PROGRAMS / "load.py").read_text()}
     return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": LOAD}, "data": program},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": program},
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": LOAD, "labels": {"app": LOAD}},
+            "metadata": {"name": name, "labels": {"app": name}},
             "spec": {
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
@@ -184,7 +187,7 @@ def load(where: str, topics: int, rate: int, apart: bool = False) -> list[Manife
                         "name": "load",
                         "image": "quire-e2e:1",
                         "command": ["python", "/programs/load.py"],
-                        "env": [{"name": name, "value": value} for name, value in settings.items()],
+                        "env": [{"name": key, "value": value} for key, value in settings.items()],
                         "ports": [{"containerPort": LOAD_PORT}],
                         "readinessProbe": {"tcpSocket": {"port": LOAD_PORT}, "periodSeconds": 1},
                         "volumeMounts": [
@@ -194,8 +197,8 @@ def load(where: str, topics: int, rate: int, apart: bool = False) -> list[Manife
                     }
                 ],
                 "volumes": [
-                    {"name": "programs", "configMap": {"name": LOAD}},
-                    {"name": "authority", "secret": {"secretName": BROKER_CERTIFICATE, "items": [authority]}},
+                    {"name": "programs", "configMap": {"name": name}},
+                    {"name": "authority", "secret": {"secretName": f"{LEDGER}-{part}-tls", "items": [authority]}},
                 ],
             },
         },

@@ -26,6 +26,8 @@ class Stack:
     etcd_members: int = 1
     load_apart: bool = False
     """The load runs on the control plane, so that every worker may fail."""
+    load_pod: str = manifests.LOAD
+    """The load that `goes_on`, `check` and the like look at."""
     pool_spec: Manifest = field(default_factory=dict)
     """Fields of the pool that differ."""
     timings: dict[str, float] = field(default_factory=dict)
@@ -137,7 +139,7 @@ class Stack:
 
     def load(self, path: str = "/status", **query: str) -> Manifest:
         """Send a request to the load; `/settle` and `/reread` check the messages."""
-        answer = self.cluster.ask_pod(manifests.LOAD, manifests.LOAD_PORT, path, **query)
+        answer = self.cluster.ask_pod(self.load_pod, manifests.LOAD_PORT, path, **query)
         return answer.expect()
 
     def acknowledged(self) -> int:
