@@ -1,7 +1,7 @@
 """Brokers of this process on one metadata store and one bookie with a real disk, for tests of their ports."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,9 +38,13 @@ class BrokerWorld:
 
 @asynccontextmanager
 async def running_brokers(
-    folder: Path, count: int, balancing: BalancingSettings = ASKED_TAKES, metrics: MetricsSettings | None = None
+    folder: Path,
+    count: int,
+    balancing: BalancingSettings = ASKED_TAKES,
+    metrics: MetricsSettings | None = None,
+    of_broker: Callable[[int, BrokerSettings], BrokerSettings] = lambda _, common: common,
 ) -> AsyncIterator[BrokerWorld]:
-    """Run a bookie in the folder and `count` brokers; stop them at the end."""
+    """Run a bookie in the folder and `count` brokers; stop them at the end. `of_broker`: settings of one."""
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
     world = BrokerWorld(SimMetadata(random.Random(1), delay_s=(0.0, 0.001)))
     bookie_settings = BookieSettings(
@@ -59,13 +63,15 @@ async def running_brokers(
         metrics=metrics or MetricsSettings(),
     )
     try:
-        for _ in range(count):
+        for number in range(count):
             session = SimMetadataStore(world.server)
             client = await LedgerClient.open(session, clock=clock, chance=chance)
             world.sessions.append(session)
             world.clients.append(client)
             world.brokers.append(
-                await start_broker(settings, metadata=session, ledger_client=client, clock=clock, chance=chance)
+                await start_broker(
+                    of_broker(number, settings), metadata=session, ledger_client=client, clock=clock, chance=chance
+                )
             )
         yield world
     finally:

@@ -20,6 +20,7 @@ from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.tier import Tier
 from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.isolation import Isolation
+from quire_broker.ownership.listeners import listener_of_other_ports
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.ownership.owners import Owners
 from quire_broker.ownership.reachability import Reachability
@@ -72,6 +73,8 @@ class _Building:
                 settings.port_tls,
                 settings.http_port,
                 settings.http_port_tls,
+                bindings=settings.bindings,
+                listener=listener_of_other_ports(settings.listeners, settings.bindings),
             )
         )
 

@@ -25,7 +25,7 @@ from quire_broker.config.broker import (
     StandaloneConfig,
 )
 from quire_broker.offload.settings import TierSettings
-from quire_broker.ownership.listeners import parse_listeners
+from quire_broker.ownership.listeners import parse_bindings, parse_listeners
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.balancing import BalancingSettings
@@ -136,7 +136,15 @@ def broker_settings(config: BrokerConfig, password: bytes = b"") -> BrokerSettin
     Quorums do not depend on the number of bookies that are up: 3/3/2 unless set.
     """
     ledger = ledger_settings(config, bookies=3, password=password)
-    return serving_settings(config, ledger, config.advertise or default_host(config.listen))
+    found = serving_settings(config, ledger, config.advertise or default_host(config.listen))
+    bindings = parse_bindings(config.bind_addresses)
+    for one in bindings:
+        if one.listener not in {each.name for each in found.listeners}:
+            raise ConfigError(
+                f"{BrokerConfig.key_of('bind_addresses')} names the listener {one.listener!r}, which "
+                f"{BrokerConfig.key_of('advertised_listeners')} does not have: add its address there"
+            )
+    return replace(found, bindings=bindings)
 
 
 def standalone_settings(config: StandaloneConfig, password: bytes = b"") -> StandaloneSettings:

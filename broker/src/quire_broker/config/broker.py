@@ -25,7 +25,7 @@ from quire_broker.limits import (
     STANDALONE_GC_QUARANTINE_S,
     STOP_S,
 )
-from quire_broker.ownership.listeners import parse_listeners
+from quire_broker.ownership.listeners import parse_bindings, parse_listeners
 from quire_broker.policies.backlog_quota import QuotaPolicy
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
@@ -179,6 +179,12 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
         description="file with more listeners in the format of advertisedListeners, read at the start; $(NAME) in it "
         "is an environment variable",
     )
+    bind_addresses: Annotated[str, AfterValidator(_listeners)] = Field(
+        "",
+        alias="bindAddresses",
+        description="further ports, each of a listener: name:pulsar://0.0.0.0:port, also pulsar+ssl; by comma. Clients "
+        "of such a port need not name the listener, and close commands name the new owner to them",
+    )
     metadata_session_timeout_ms: int = Field(
         int(SESSION_TIMEOUT_S * 1000),
         alias="metadataStoreSessionTimeoutMillis",
@@ -187,9 +193,19 @@ class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityCon
         "brokers take its bundles when it ends",
     )
 
+    @property
+    def serves_tls(self) -> bool:
+        """Whether there is a port with TLS."""
+        return super().serves_tls or any(one.tls for one in parse_bindings(self.bind_addresses))
+
     @model_validator(mode="after")
     def _clients_reach_it(self) -> "BrokerConfig":
         require_ports(self)
+        others = {self.broker_port, self.broker_port_tls, self.http_port, self.http_port_tls}
+        bound = [one.port for one in parse_bindings(self.bind_addresses) if one.port]
+        for port in bound:
+            if port in others or bound.count(port) > 1:
+                raise ValueError(f"bindAddresses has the port {port}, which another service has too; choose another")
         return self
 
 

@@ -1,5 +1,7 @@
 """Parses further addresses of a broker, by the names that clients use: `external:pulsar://host:port`. Pure.
 
+A listener may have ports of its own, in the same format: their clients are known to use it. Clients of other ports name
+a listener only in lookups, which they may send to another broker.
 Nodes have them in the format of stock brokers: {"external": {"brokerServiceUrl": "pulsar://..."}}.
 """
 
@@ -17,6 +19,31 @@ class Listener:
     name: str
     native: str = ""
     native_tls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A port of a listener."""
+
+    listener: str
+    host: str
+    port: int
+    tls: bool
+
+
+def parse_bindings(text: str) -> tuple[Binding, ...]:
+    """Parse ports of listeners, in the format of listeners; port 0 takes a free one. ValueError."""
+    return tuple(
+        Binding(one.name, urlsplit(url).hostname or "", urlsplit(url).port or 0, tls)
+        for one in parse_listeners(text)
+        for url, tls in ((one.native, False), (one.native_tls, True))
+        if url
+    )
+
+
+def listener_of_other_ports(listeners: tuple[Listener, ...], bindings: tuple[Binding, ...]) -> str | None:
+    """Return "" if clients of ports without a listener use the default addresses; None if they may use a listener."""
+    return "" if {one.name for one in listeners} <= {one.listener for one in bindings} else None
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:

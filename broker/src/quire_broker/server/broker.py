@@ -25,7 +25,7 @@ from quire_broker.balancing.usage import UsageMeter
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.isolation import Isolation
-from quire_broker.ownership.listeners import Listener
+from quire_broker.ownership.listeners import Binding, Listener
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import DRAINING, Registration
 from quire_broker.security.opening import Access
@@ -69,6 +69,8 @@ class BrokerSettings:
     advertise: str = "localhost"
     listeners: tuple[Listener, ...] = ()
     """Further addresses, returned to clients that ask for them by name."""
+    bindings: tuple[Binding, ...] = ()
+    """Ports of listeners. Their clients need not name the listener."""
     stop_s: float = limits.STOP_S
     """How long an orderly end may take; half of it to hand bundles over."""
     move_close_s: float = limits.MOVE_CLOSE_S

@@ -79,6 +79,8 @@ class Connection(asyncio.Protocol):
         self._when_writable: list[Callable[[], None]] = []
         self._waits_for_memory = False
         self.peer = self.address = "unknown"
+        self.listener: str | None = None
+        """The listener whose addresses the client uses: "" for the default ones, None if it is not known."""
         self.bytes_in = 0
 
     # called by asyncio

@@ -345,7 +345,9 @@ class Consuming:
         attached = self._consumers.pop(consumer_id, None)
         if attached is not None and not attached.subscription.durable and not self._connection.closed:
             self._left_by_seek[consumer_id] = attached
-        self._connection.write(commands.close_consumer(consumer_id, moved))
+        self._connection.write(
+            commands.close_consumer(consumer_id, moved and moved.seen_from(self._connection.listener))
+        )
 
     async def alive(self) -> bool:
         """Return whether the client answers."""

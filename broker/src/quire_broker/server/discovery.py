@@ -23,8 +23,8 @@ async def partitions(parts: BrokerParts, rights: Rights, request: pb.CommandPart
     return commands.partitions(request.request_id, count)
 
 
-async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTopic) -> bytes:
-    """Return the broker that serves a topic."""
+async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTopic, listener: str) -> bytes:
+    """Return the broker that serves a topic. `listener`: that of the port, for a client that names none."""
     parts.stats.lookups += 1
     name = parse_topic(request.topic)
     await rights.require_look_up(name)
@@ -32,7 +32,7 @@ async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTo
     if owner is None:
         return commands.lookup_failed(request.request_id, ServerError.SERVICE_NOT_READY, "no broker owns the topic")
     kind = LookupType.CONNECT if owner.ours else LookupType.REDIRECT
-    urls = owner.urls.of_listener(request.advertised_listener_name)
+    urls = owner.urls.of_listener(request.advertised_listener_name or listener)
     return commands.lookup(request.request_id, kind, urls.native, url_tls=urls.native_tls, authoritative=True)
 
 

@@ -40,9 +40,10 @@ NO_BROKER = ""
 log = logging.getLogger("quire.broker.handover")
 
 
-def moved_to(urls: BrokerUrls) -> Moved | None:
-    """Return the addresses for close commands. None: clients may use a named listener, and which is not known."""
-    return None if urls.listeners else Moved(urls.native, urls.native_tls)
+def moved_to(urls: BrokerUrls) -> Moved:
+    """Return the addresses for close commands."""
+    listeners = tuple((one.name, Moved(one.native, one.native_tls)) for one in urls.listeners)
+    return Moved(urls.native, urls.native_tls, listeners)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,11 @@ from functools import partial
 from quire_bookie.admin.listening import listen, port_of
 from quire_bookie.env.tls_socket import Handshakes, TlsSocket
 from quire_bookie.errors import StartupError
+from quire_broker.ownership.listeners import Binding
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.server.connection import Connection
+
+BINDINGS_KEY = "port in bindAddresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,18 @@ class PortSettings:
     http_port_tls: int | None
     flag: str = "--broker-port"
     """Flag of the command that chooses `port`."""
+    bindings: tuple[Binding, ...] = ()
+    """Further ports of the Pulsar protocol, each of a listener."""
+    listener: str | None = ""
+    """The listener of the clients of the other ports: "" for the default addresses, None if it is not known."""
+
+
+def _over(
+    tls: ssl.SSLContext | None, accept: Callable[[], Connection], seats: Handshakes | None
+) -> Callable[[], asyncio.Protocol]:
+    """Return what accepts connections with TLS."""
+    assert tls is not None, "the settings were checked"
+    return partial(TlsSocket, accept, tls, handshakes=seats)
 
 
 class Ports:
@@ -37,6 +52,8 @@ class Ports:
         self._servers: list[asyncio.Server] = []
         self._accept: Callable[[], Connection] | None = None
         self.port = self.port_tls = self.http_port = self.http_port_tls = 0
+        self.bound: list[int] = []
+        """The ports of listeners, in the order of the settings."""
         self.web: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         """Sockets bound for HTTP, with the context of those with TLS."""
 
@@ -66,26 +83,30 @@ class Ports:
         `seats` count the TLS handshakes.
         """
         settings = self._settings
+        accept = partial(self._connection, settings.listener)
         if settings.port is not None:
-            self.port = await self._listen(self._connection, settings.port)
+            self.port = await self._listen(accept, settings.listen, settings.port)
         if settings.port_tls is not None:
-            assert tls is not None, "the settings were checked"
-            accept = partial(TlsSocket, self._connection, tls, handshakes=seats)
-            self.port_tls = await self._listen(accept, settings.port_tls)
+            self.port_tls = await self._listen(_over(tls, accept, seats), settings.listen, settings.port_tls)
+        for one in settings.bindings:
+            accept = partial(self._connection, one.listener)
+            secured = _over(tls, accept, seats) if one.tls else accept
+            self.bound.append(await self._listen(secured, one.host, one.port, BINDINGS_KEY))
         if settings.http_port is not None:
             self.http_port = self._listen_http(settings.http_port, None)
         if settings.http_port_tls is not None:
             self.http_port_tls = self._listen_http(settings.http_port_tls, tls)
 
-    async def _listen(self, accept: Callable[[], asyncio.Protocol], port: int) -> int:
-        settings, where = self._settings, self._settings.listen
+    async def _listen(
+        self, accept: Callable[[], asyncio.Protocol], where: str, port: int, setting: str | None = None
+    ) -> int:
         try:
             server = await asyncio.get_running_loop().create_server(accept, where, port, start_serving=False)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise StartupError(
                 f"port {port} on {where} cannot be listened on: {reason}; "
-                f"stop the other process or choose another {settings.flag}"
+                f"stop the other process or choose another {setting or self._settings.flag}"
             ) from error
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
@@ -95,9 +116,11 @@ class Ports:
         self.web.append((taken, tls))
         return port_of(taken)
 
-    def _connection(self) -> Connection:
+    def _connection(self, listener: str | None) -> Connection:
         assert self._accept is not None, "the servers start serving after this"
-        return self._accept()
+        connection = self._accept()
+        connection.listener = listener
+        return connection
 
     async def serve(self, accept: Callable[[], Connection]) -> None:
         """Serve the ports of the Pulsar protocol; `accept` creates the protocol of a new connection."""

@@ -241,7 +241,9 @@ class Producing:
         if self._producers.get(producer.producer_id, (None, None))[1] is producer:
             del self._producers[producer.producer_id]
         self._remember_closed(producer.producer_id)
-        self._connection.write(commands.close_producer(producer.producer_id, moved))
+        self._connection.write(
+            commands.close_producer(producer.producer_id, moved and moved.seen_from(self._connection.listener))
+        )
 
     def producer_ready(self, producer: Producer) -> None:
         """Answer a producer whose wait for exclusive access is over."""

@@ -248,7 +248,7 @@ class Session:
 
     def _lookup(self, command: pb.BaseCommand) -> None:
         request = command.lookup
-        work = discovery.lookup(self._parts, self._rights(), request)
+        work = discovery.lookup(self._parts, self._rights(), request, self._connection.listener or "")
         self._request(request.request_id, work, "LOOKUP", commands.lookup_failed)
 
     def _topics(self, command: pb.BaseCommand) -> None:

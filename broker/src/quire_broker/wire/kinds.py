@@ -12,6 +12,14 @@ class Moved(NamedTuple):
 
     url: str
     url_tls: str
+    listeners: "tuple[tuple[str, Moved], ...]" = ()
+    """The addresses for clients of a listener, by its name."""
+
+    def seen_from(self, listener: str | None) -> "Moved | None":
+        """Return the addresses for a client of a listener, "" for the default ones; None if they are not known."""
+        if listener:
+            return dict(self.listeners).get(listener)
+        return None if listener is None and self.listeners else self
 
 
 class Kind(IntEnum):

@@ -15,6 +15,7 @@ from quire_broker.cli.broker_settings import broker_settings, chosen_quorums, me
 from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
+from quire_broker.ownership.listeners import Binding
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
@@ -107,6 +108,7 @@ def standalone(**values: Any) -> StandaloneConfig:
 def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
     own |= {"advertised_listeners_file"}  # see test_listeners_file
+    own |= {"bind_addresses"}  # see test_ports_of_listeners
     own |= set(LEDGER_CLIENT) | OF_A_LIMIT | {"managed_ledger_password"}
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured | OFFLOAD
@@ -270,3 +272,27 @@ def test_two_services_on_one_port_are_refused(model: type[BrokerConfig] | type[S
     with pytest.raises(ValidationError, match="brokerServicePort and webServicePort are both 7001; give each its own"):
         model.model_validate({"broker_port": 7001, "http_port": 7001})
     assert model.model_validate({"broker_port": 0, "http_port": 0}).http_port == 0
+
+
+PORT_OF_A = "a:pulsar://0.0.0.0:6652"
+
+
+def test_ports_of_listeners() -> None:
+    given: dict[str, Any] = {"advertised_listeners": "a:pulsar://h:1", "bind_addresses": PORT_OF_A}
+    assert broker_settings(broker(**given)).bindings == (Binding("a", "0.0.0.0", 6652, tls=False),)
+    with pytest.raises(ConfigError, match="bindAddresses names the listener 'a', which advertisedListeners does not"):
+        broker_settings(broker(bind_addresses=PORT_OF_A))
+
+
+@pytest.mark.parametrize(
+    ("bound", "reason"),
+    [
+        ("a:pulsar://0.0.0.0:6650", "the port 6650, which another service has too"),
+        ("a:pulsar://0.0.0.0:1,b:pulsar://0.0.0.0:1", "the port 1, which another service has too"),
+        ("a:pulsar+ssl://0.0.0.0:6652", "ports with TLS need tlsCertificateFilePath"),
+        ("a:6652", "not a listener"),
+    ],
+)
+def test_ports_of_listeners_that_cannot_be_are_refused(bound: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        broker(bind_addresses=bound)

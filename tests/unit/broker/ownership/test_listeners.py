@@ -6,9 +6,19 @@ import pytest
 
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.names import NamespaceName
-from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of, parse_listeners
+from quire_broker.ownership.listeners import (
+    Binding,
+    Listener,
+    listener_of_other_ports,
+    listeners_json,
+    listeners_of,
+    parse_bindings,
+    parse_listeners,
+)
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.policies.store import PolicyStore
+from quire_broker.server.handover import moved_to
+from quire_broker.wire.kinds import Moved
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 TEXT = "external:pulsar://broker.shop.com:6650, external:pulsar+ssl://broker.shop.com:6651,vpn:pulsar://10.0.0.1:1"
@@ -49,3 +59,30 @@ async def test_other_brokers_read_the_listeners_of_an_owner() -> None:
     assert told[1].of_listener("") == ours
     with pytest.raises(ServiceNotReadyError, match="other"):
         told[1].of_listener("other")
+
+
+def test_ports_of_listeners_are_parsed() -> None:
+    assert parse_bindings("") == ()
+    assert parse_bindings("a:pulsar://0.0.0.0:6652,a:pulsar+ssl://[::]:6653,b:pulsar://h:0") == (
+        Binding("a", "0.0.0.0", 6652, tls=False),
+        Binding("a", "::", 6653, tls=True),
+        Binding("b", "h", 0, tls=False),
+    )
+
+
+def test_other_ports_have_no_clients_of_listeners_once_each_listener_has_its_own() -> None:
+    both = (Listener("a"), Listener("b"))
+    first, second = (Binding(name, "", 0, tls=False) for name in "ab")
+    assert listener_of_other_ports((), ()) == ""
+    assert listener_of_other_ports(both, (first,)) is None
+    assert listener_of_other_ports(both, (first, second)) == ""
+
+
+def test_a_client_is_sent_to_the_addresses_that_it_can_reach() -> None:
+    there = moved_to(BrokerUrls("pulsar://in:1", "http://in:2", "", "", (Listener("a", "pulsar://out:1", "s"),)))
+    assert there.seen_from("a") == Moved("pulsar://out:1", "s")
+    assert there.seen_from("") is there and there.url == "pulsar://in:1"
+    assert there.seen_from("b") is None, "the new owner does not have this listener"
+    assert there.seen_from(None) is None
+    plain = Moved("pulsar://in:1", "")
+    assert plain.seen_from(None) is plain and plain.seen_from("a") is None
