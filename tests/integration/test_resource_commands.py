@@ -238,3 +238,17 @@ def test_a_profile_gives_addresses(quire: Shell, tmp_path: Path) -> None:
     quire("topic", "list", "--http", "http://127.0.0.1:1", code=6)
     quire.environment["QUIRE_PROFILE"] = "typo"
     assert "the known profiles are: here" in quire("topic", "list", code=MISSING)
+
+
+def test_a_bench_counts_what_was_stored_and_read_and_deletes_only_its_own_topic(quire: Shell) -> None:
+    found = quire.value("bench", "--seconds", "0.5", "--rate", "200", "--size", "100", "--consume")
+    assert (found["messages"], found["received"]) == (100, 100)
+    for times in (found["publishMillis"], found["endToEndMillis"]):
+        assert 0 < times["p50"] <= times["p99"] <= times["p99.9"] <= times["max"]
+    assert "quire-bench" not in quire("topic", "list", "-o", "name")
+
+    found = quire.value("bench", "measured", "--seconds", "0.5", "--rate", "0", "--batch-max", "10", "--producers", "2")
+    stats = quire.value("topic", "describe", "measured")["stats"]
+    assert stats["msgInCounter"] == found["messages"] > 0
+    assert "public/missing" in quire("bench", "public/missing/t", "--seconds", "0.1", code=MISSING)
+    assert "--size" in quire("bench", "--size", "7", code=USAGE)

@@ -1,7 +1,7 @@
 """`quire broker`, `quire proxy`, `quire standalone` and the commands that connect to them."""
 
 from quire_bookie.cli.commands import Commands
-from quire_broker.cli import namespaces, proxy, schemas, start, subscriptions, tenants, tokens, topics, traffic
+from quire_broker.cli import bench, namespaces, proxy, schemas, start, subscriptions, tenants, tokens, topics, traffic
 
 
 def register(commands: Commands) -> None:
@@ -9,6 +9,7 @@ def register(commands: Commands) -> None:
     start.register(commands)
     proxy.register(commands)
     traffic.register(commands)
+    bench.register(commands)
     topics.register(commands)
     namespaces.register(commands)
     tenants.register(commands)

@@ -60,13 +60,13 @@ class DeniedByBrokerError(BrokerRefusedError, DeniedError):
 
 
 class NoSuchTopicError(BrokerRefusedError, MissingError):
-    """The topic does not exist, although its namespace does."""
+    """The topic or its namespace does not exist."""
 
 
 def _refusal(topic: str, code: int, message: str) -> BrokerRefusedError:
     """Return the error for a code that a broker answered about a topic."""
-    if code == ServerError.TOPIC_NOT_FOUND and not message:  # else the message names the missing object
-        return NoSuchTopicError(f"topic {topic} does not exist")
+    if code == ServerError.TOPIC_NOT_FOUND:  # the message, if there is one, names the missing object
+        return NoSuchTopicError(f"{topic}: {message}" if message else f"topic {topic} does not exist")
     return _error_of(code, f"{topic}: {ServerError(code).name} {message}".rstrip())
 
 
@@ -292,6 +292,8 @@ class Producer:
         self._pending_bytes = 0
         self._window_open = asyncio.Event()
         self._error: QuireError | None = None
+        self.on_receipt: Callable[[], None] | None = None
+        """Called for each stored entry, in the order of the sends."""
         connection.on_frame[(Kind.SEND_RECEIPT, self._id)] = self._on_receipt
         connection.on_frame[(Kind.SEND_ERROR, self._id)] = self._on_error
         connection.on_lost.append(lambda: self._stop(BrokerRefusedError("the connection broke while sending")))
@@ -345,6 +347,8 @@ class Producer:
     def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:
         if self._pending and self._pending[0][0] == receipt.sequence_id:
             self._pending_bytes -= self._pending.popleft()[1]
+            if self.on_receipt is not None:
+                self.on_receipt()
         self._window_open.set()
 
     def _on_error(self, error: pb.CommandSendError) -> None:
@@ -360,7 +364,7 @@ class Consumer:
 
     PERMITS = 1000
 
-    def __init__(self, connection: Connection, partition: int, queue: "asyncio.Queue[Received | QuireError]") -> None:
+    def __init__(self, connection: Connection, partition: int, queue: "asyncio.Queue[Any]") -> None:
         self._connection = connection
         self._id = connection.next_id()
         self._partition = partition
