@@ -130,7 +130,7 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
     code, reason = refused(broker, "POST", root + "/dispatchRate", {"dispatchThrottlingRateInMsg": 1})
-    assert (code, reason) == (501, "dispatchRate is not supported by this broker")
+    assert (code, reason) == (501, "dispatchRate is not supported by this broker: rates are not limited")
 
 
 @pytest.mark.parametrize(

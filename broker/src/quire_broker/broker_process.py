@@ -129,7 +129,7 @@ class _Building:
             schemas=SchemaRegistry(
                 self._metadata, self._ledger_client, settings.topics.ledger, clock, chance, bounds=settings.schemas
             ),
-            backlog_quotas=BacklogQuotaCheck(topics, policies, settings.backlog_quotas, clock),
+            backlog_quotas=BacklogQuotaCheck(topics, settings.backlog_quotas, clock),
             names=names,
             budget=PublishBudget(settings.clients.publish_bytes_max),
             memory=self._memory,

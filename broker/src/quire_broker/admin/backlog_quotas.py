@@ -1,4 +1,4 @@
-"""Backlog quotas of namespaces, at Pulsar's paths. Single topics have no quotas, as there are no topic policies.
+"""Backlog quotas of namespaces, at Pulsar's paths; those of topics are in `topic_policies`.
 
 GET .../backlogQuotaMap                   {kind: {"limitSize", "limitTime", "policy"}}, the namespace's own quotas
 POST .../backlogQuota?backlogQuotaType=   sets one kind, by default `destination_storage`
@@ -39,7 +39,8 @@ async def quotas(request: web.Request) -> web.Response:
     return answer(policies.get(QUOTA_KEY) or {})
 
 
-def _kind(request: web.Request) -> QuotaKind:
+def kind_of(request: web.Request) -> QuotaKind:
+    """Return the kind that the query names. NotAllowedError."""
     name = request.query.get("backlogQuotaType") or QuotaKind.SIZE
     try:
         return QuotaKind(name)
@@ -49,10 +50,7 @@ def _kind(request: web.Request) -> QuotaKind:
 
 async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
-    kind, body = _kind(request), await object_of(request)
-    size = body.get("limitSize", body.get("limit", NO_LIMIT))  # older tools send `limit`
-    value: dict[str, Any] = {"limitSize": _number(size), "limitTime": _number(body.get("limitTime", NO_LIMIT))}
-    value["policy"] = body.get("policy")
+    kind, value = kind_of(request), quota_of(await object_of(request))
     flaw = flaw_of_quota(value, kind)
     if flaw is not None:
         return failure(412, flaw)
@@ -64,6 +62,14 @@ async def set_quota(request: web.Request) -> web.Response:
     return done()
 
 
+def quota_of(body: Json) -> dict[str, Any]:
+    """Return the quota in a body, in the form that is stored; not checked."""
+    size = body.get("limitSize", body.get("limit", NO_LIMIT))  # older tools send `limit`
+    value: dict[str, Any] = {"limitSize": _number(size), "limitTime": _number(body.get("limitTime", NO_LIMIT))}
+    value["policy"] = body.get("policy")
+    return value
+
+
 def _number(value: object) -> object:
     """Return the number in a text, as stock brokers accept it; anything else unchanged."""
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
@@ -71,7 +77,7 @@ def _number(value: object) -> object:
 
 async def remove_quota(request: web.Request) -> web.Response:
     """Delete one kind; does nothing if it is not set."""
-    kind = _kind(request)
+    kind = kind_of(request)
 
     def change(policies: Json) -> None:
         _map_of(policies).pop(kind.value, None)

@@ -1,12 +1,11 @@
 """/admin/v2/namespaces: namespaces, their bundles, and their stored policies.
 
-Of the stored policies this broker applies persistence, retention, deduplication and autoTopicCreation to topics
-loaded from then on, and messageTTL within a minute; the others are kept for brokers that support them. Policies with
-guarantees that no broker would keep are refused. Backlog quotas, offloading and permissions have their own
-modules.
+Each policy that is stored is enforced, also for loaded topics: brokers apply changes as soon as they notice them,
+messageTTL within a minute. Policies that no broker would enforce are refused. Backlog quotas, offloading and
+permissions have their own modules.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +26,7 @@ from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
 from quire_broker.policies.store import Json
 from quire_broker.server.handover import NO_BROKER
+from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.topic.topic import Topic
 
 STORED_POLICIES = {
@@ -37,13 +37,15 @@ STORED_POLICIES = {
     "autoTopicCreation": "autoTopicCreationOverride",
     "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
     "delayedDelivery": "delayed_delivery_policies",
-    "inactiveTopicPolicies": "inactive_topic_policies",
     "maxProducersPerTopic": "max_producers_per_topic",
     "maxConsumersPerTopic": "max_consumers_per_topic",
     "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxTopicsPerNamespace": "max_topics_per_namespace",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+    "deduplicationSnapshotInterval": "deduplicationSnapshotIntervalSeconds",
     "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
     "maxUnackedMessagesPerSubscription": "max_unacked_messages_per_subscription",
-    "compactionThreshold": "compaction_threshold",
     "schemaCompatibilityStrategy": "schema_compatibility_strategy",
     "schemaValidationEnforced": "schema_validation_enforced",
     "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
@@ -53,13 +55,25 @@ STORED_POLICIES = {
 """Maps the path of a policy to its key in the namespace's node."""
 
 
-NOT_SERVED = (
-    *("dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate", "publishRate"),
-    *("subscribeRate", "encryptionRequired"),
-)
-"""Policies that are refused."""
+NOT_SERVED: Mapping[str, tuple[Any, str]] = {
+    "dispatchRate": (None, "rates are not limited"),
+    "subscriptionDispatchRate": (None, "rates are not limited"),
+    "replicatorDispatchRate": (None, "topics are not replicated to other clusters"),
+    "publishRate": (None, "rates are not limited"),
+    "subscribeRate": (None, "rates are not limited"),
+    "compactionThreshold": (None, "topics are not compacted"),
+    "inactiveTopicPolicies": (None, "topics are not deleted for being idle"),
+    "subscriptionExpirationTime": (None, "subscriptions are not deleted for being idle"),
+    "resourcegroup": (None, "rates are not limited"),
+    "entryFilters": (None, "entries are not filtered"),
+    "dispatcherPauseOnAckStatePersistent": (False, "delivery does not wait until acknowledgments are stored"),
+    "encryptionRequired": (False, "messages without encryption are not refused"),
+    "subscriptionAuthMode": ("None", "names of subscriptions need no prefix"),
+}
+"""Policies that are refused: the value that is always in force, and the reason."""
 
 
+_TYPES = set(TYPE_NAMES.values())
 _DESTINATION = "destinationBroker"
 
 
@@ -85,7 +99,10 @@ def routes() -> Iterator[Route]:
     yield Route("PUT", policy, set_policy, Need.NAMESPACE)
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
     refused = f"{root}/{{namespace}}/{{policy:{'|'.join(NOT_SERVED)}}}"
+    yield Route("GET", refused, unserved_policy, Need.NAMESPACE)
+    yield Route("DELETE", refused, remove_unserved, Need.NAMESPACE)
     yield Route("POST", refused, refuse_policy, Need.NAMESPACE)
+    yield Route("POST", f"{refused}/{{value}}", refuse_policy, Need.NAMESPACE)
     yield Route("PUT", refused, refuse_policy, Need.NAMESPACE)
 
 
@@ -228,27 +245,47 @@ async def get_policy(request: web.Request) -> web.Response:
 async def refuse_policy(request: web.Request) -> web.Response:
     """Answer 501: the policy would be stored but not enforced."""
     await _policies(request)
-    return failure(501, f"{request.match_info['policy']} is not supported by this broker")
+    policy = request.match_info["policy"]
+    return failure(501, f"{policy} is not supported by this broker: {NOT_SERVED[policy][1]}")
 
 
-def _check(policy: str, value: Any) -> str | None:
-    """Return the error in a value, or None."""
-    if policy == "messageTTL" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+async def unserved_policy(request: web.Request) -> web.Response:
+    """Return the value that is always in force."""
+    await _policies(request)
+    value = NOT_SERVED[request.match_info["policy"]][0]
+    return done() if value is None else answer(value)
+
+
+async def remove_unserved(request: web.Request) -> web.Response:
+    """Do nothing: a policy that is not served is never set."""
+    await _policies(request)
+    return done()
+
+
+def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
+    """Return why a value may not be stored in a field of a namespace's or a topic's policies, or None. Pure."""
+    if field == "message_ttl_in_seconds" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         return "messageTTL must be a number of seconds; 0 for none"
-    if policy == "deduplication" and not isinstance(value, bool):
+    if field == "deduplicationEnabled" and not isinstance(value, bool):
         return "deduplication must be true or false"
-    if policy == "persistence":
+    if field == "replication_clusters" and value != [cluster]:
+        return f"replication_clusters is {str(value)[:100]}; only [{cluster}] is served: topics are not replicated"
+    if field == "subscription_types_enabled" and not (isinstance(value, list) and set(map(str, value)) <= _TYPES):
+        return f"subscription_types_enabled is {str(value)[:100]}; use a list of {', '.join(sorted(_TYPES))}"
+    if field == "delayed_delivery_policies" and isinstance(value, dict) and value.get("maxDeliveryDelayInMillis"):
+        return "maxDeliveryDelayInMillis is not supported by this broker: delays are not limited; use 0"
+    if field == "persistence":
         names = ("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum")
         sizes = [size for size in map(value.get, names) if isinstance(size, int)] if isinstance(value, dict) else []
         if len(sizes) != 3:
             return f"persistence needs {', '.join(names)}"
         if not sizes[0] >= sizes[1] >= sizes[2] > 0:
             return f"Bookkeeper Ensemble ({sizes[0]}) >= WriteQuorum ({sizes[1]}) >= AckQuorum ({sizes[2]}) must hold"
-    if policy == "retention":
+    if field == "retention_policies":
         limits = ("retentionTimeInMinutes", "retentionSizeInMB")
         if not isinstance(value, dict) or not all(isinstance(value.get(name), int) for name in limits):
             return f"retention needs {' and '.join(limits)}"
-    return None
+    return flaw_of(field, value)
 
 
 async def set_policy(request: web.Request) -> web.Response:
@@ -256,22 +293,25 @@ async def set_policy(request: web.Request) -> web.Response:
     policy = request.match_info["policy"]
     value = await body_of(request)
     key = STORED_POLICIES[policy]
-    wrong = _check(policy, value) or flaw_of(key, value)
+    wrong = flaw_of_policy(key, value, broker_of(request).settings.cluster)
     if wrong:
         return failure(412, wrong)
 
     def change(policies: Json) -> None:
         policies[key] = value
 
-    broker = broker_of(request)
-    await broker.policies.update_policies(namespace_of(request), change)
-    if policy == "deduplication":
-        await broker.topics.reload_namespace(namespace_of(request))
+    return await _changed(request, change)
+
+
+async def _changed(request: web.Request, change: Callable[[Json], Any]) -> web.Response:
+    """Change the policies, and apply them to the topics that are loaded here; other brokers notice the change."""
+    broker, namespace = broker_of(request), namespace_of(request)
+    await broker.policies.update_policies(namespace, change)
+    await broker.apply_policies(lambda name: name.namespace == namespace)
     return done()
 
 
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the broker's setting."""
     key = STORED_POLICIES[request.match_info["policy"]]
-    await broker_of(request).policies.update_policies(namespace_of(request), lambda value: value.pop(key, None))
-    return done()
+    return await _changed(request, lambda value: value.pop(key, None))

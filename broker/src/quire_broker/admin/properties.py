@@ -71,7 +71,15 @@ async def of_topic(request: web.Request) -> web.Response:
 async def _change(request: web.Request, changes: Mapping[str, str | None]) -> web.Response:
     name, policies = topic_name_of(request), broker_of(request).policies
     if await policies.partitions(name, fresh=True):
-        await policies.change_partitioned_properties(name, changes)
+
+        def change(properties: dict[str, str]) -> None:
+            for key, value in changes.items():
+                if value is None:
+                    properties.pop(key, None)
+                else:
+                    properties[key] = value
+
+        await policies.update_partitioned_properties(name, change)
         return done()
     ledger = (await owned_topic(request)).ledger
     kept = {key: value for key, value in {**ledger.properties, **changes}.items() if value is not None}

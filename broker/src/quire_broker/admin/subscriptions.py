@@ -17,6 +17,7 @@ from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
 from quire_broker.policies.fields import INT_MAX, LONG_MAX
 from quire_broker.topic.client_names import check_name
+from quire_broker.topic.policy_limits import require_subscription
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
@@ -101,6 +102,8 @@ async def create(request: web.Request) -> web.Response:
         topic = await _topic(request, name)
         if subscription_name in topic.subscriptions:
             raise ConflictError("Subscription already exists for topic")
+        policies = await broker_of(request).topics.rules(topic)
+        require_subscription(policies, topic, subscription_name, by_client=False)
         subscription = await topic.subscription(subscription_name, create=True, initial=position, properties=properties)
         if flag(request, "replicated"):
             await subscription.set_replicated(True)

@@ -32,6 +32,7 @@ from quire_broker.admin import (
     schemas,
     status,
     subscriptions,
+    topic_policies,
     topics,
 )
 from quire_broker.admin.access import authorized
@@ -54,6 +55,7 @@ PARTS = (
     backlog_quotas,
     offload,
     namespaces,
+    topic_policies,
     topics,
     subscriptions,
     peeking,

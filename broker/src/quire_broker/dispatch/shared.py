@@ -328,7 +328,7 @@ class SharedDispatcher(Dispatcher):
 
     def _delay(self, entry: StoredEntry, summary: EntrySummary, slot: int) -> bool:
         """Keep an entry whose delivery time has not come. Return whether it is one."""
-        deliver_at_ms = summary.deliver_at_ms
+        deliver_at_ms = summary.deliver_at_ms if self.settings.delayed_delivery else None
         now_ms = self.clock.now_ms()
         if deliver_at_ms is None or deliver_at_ms <= now_ms:
             return False

@@ -17,9 +17,9 @@ from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ManagedLedgerContext:
-    """Shared dependencies of one managed ledger."""
+    """Shared dependencies of one managed ledger. Only `ManagedLedger.use` changes one: the settings."""
 
     name: str
     client: Ledgers

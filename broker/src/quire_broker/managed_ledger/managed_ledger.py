@@ -36,6 +36,7 @@ from quire_broker.managed_ledger.preparation import Ahead, Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
@@ -295,6 +296,15 @@ class ManagedLedger:
         except ManagedLedgerFencedError as error:
             self._lost_list(error)
             raise
+
+    def use(self, settings: ManagedLedgerSettings) -> None:
+        """Apply other quorums from the next ledger on, and another retention from the next trimming on."""
+        if settings != self._context.settings:
+            self._context.settings = settings
+            self._context.maker.use(settings)
+            self._appender.use(settings)
+            self._trim_due_s = 0.0
+            self._wake()
 
     async def trim(self) -> list[int]:
         """Remove the ledgers that are no longer needed (see `trimming`) from the list and return their ids.

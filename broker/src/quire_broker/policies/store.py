@@ -116,6 +116,16 @@ def _node(parent: str, name: str) -> str:
     return f"{parent}/{name}"
 
 
+def concerns(key: str, topic: TopicName) -> bool:
+    """Return whether a changed node may hold policies of a topic; see `PolicyStore.on_change`."""
+    of_partitioned = topic.partition >= 0 and key == _partitioned_key(topic.partitioned)
+    return not key or of_partitioned or key == f"{POLICIES}/{topic.namespace}"
+
+
+def _partitioned_key(topic: TopicName) -> str:
+    return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
+
+
 @dataclass(slots=True)
 class _Cached:
     value: Any
@@ -131,6 +141,8 @@ class PolicyStore:
         self._metadata = metadata
         self._cluster = cluster
         self._cache: dict[str, _Cached] = {}
+        self.on_change: Callable[[str], None] = lambda key: None
+        """Called by `follow` with the node of a namespace or partitioned topic that changed; empty: maybe any did."""
         self.changes = 0
         """Grows when `follow` notices a change of local policies or failure domains, by any broker.
 
@@ -182,6 +194,8 @@ class PolicyStore:
                 for key in list(self._cache) if lost_events else [event.key]:
                     if key in self._cache:
                         self._cache[key].until = 0.0
+                if lost_events or event.key.startswith((f"{POLICIES}/", f"{PARTITIONED_TOPICS}/")):
+                    self.on_change("" if lost_events else event.key)
         finally:
             await watch.close()
 
@@ -453,16 +467,12 @@ class PolicyStore:
 
     # partitioned topics
 
-    @staticmethod
-    def _partitioned_key(topic: TopicName) -> str:
-        return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
-
     async def partitions(self, topic: TopicName, *, fresh: bool = False) -> int:
         """Return the number of partitions of a topic; 0 if it is not partitioned or does not exist.
 
         `fresh`: also if another broker changed it within the last seconds.
         """
-        key = self._partitioned_key(topic)
+        key = _partitioned_key(topic)
         if fresh and key in self._cache:
             self._cache[key].until = 0.0
         found = await self._read(key)
@@ -470,7 +480,7 @@ class PolicyStore:
 
     async def was_added(self, partition: TopicName) -> bool:
         """Return whether a partition was added to an existing topic."""
-        found = await self._read(self._partitioned_key(partition.partitioned)) or {}
+        found = await self._read(_partitioned_key(partition.partitioned)) or {}
         first = str((found.get("properties") or {}).get(FIRST_ADDED, ""))
         return first.isdecimal() and partition.partition >= int(first)
 
@@ -481,21 +491,24 @@ class PolicyStore:
         value: Json = {"partitions": count, "deleted": False}
         if properties:
             value["properties"] = dict(properties)
-        await self._create(self._partitioned_key(topic), value, "This topic")
+        await self._create(_partitioned_key(topic), value, "This topic")
 
     async def partitioned_properties(self, topic: TopicName) -> Mapping[str, str]:
         """Return all properties of a partitioned topic; empty if it is not partitioned."""
-        found = await self._read(self._partitioned_key(topic)) or {}
+        found = await self._read(_partitioned_key(topic)) or {}
         return {str(name): str(value) for name, value in (found.get("properties") or {}).items()}
 
-    async def change_partitioned_properties(self, topic: TopicName, changes: Mapping[str, str | None]) -> None:
-        """Set properties of a partitioned topic, or remove those that are None; NotFoundError."""
+    async def update_partitioned_properties(
+        self, topic: TopicName, on_properties: Callable[[dict[str, str]], None]
+    ) -> None:
+        """Change the properties of a partitioned topic by compare-and-set; NotFoundError."""
 
         def change(value: Json) -> None:
-            kept = {**(value.get("properties") or {}), **changes}
-            value["properties"] = {name: text for name, text in kept.items() if text is not None}
+            properties = dict(value.get("properties") or {})
+            on_properties(properties)
+            value["properties"] = properties
 
-        await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")
+        await self._update(_partitioned_key(topic), change, f"Partitioned topic {topic}")
 
     async def grow_partitions(self, topic: TopicName, count: int) -> None:
         """Add partitions; ConflictError if `count` is not larger, NotFoundError if the topic is not partitioned."""
@@ -508,11 +521,11 @@ class PolicyStore:
             value["properties"] = {FIRST_ADDED: str(value.get("partitions", 0))} | (value.get("properties") or {})
             value["partitions"] = count
 
-        await self._update(self._partitioned_key(topic), change, f"Partitioned topic {topic}")
+        await self._update(_partitioned_key(topic), change, f"Partitioned topic {topic}")
 
     async def delete_partitions(self, topic: TopicName) -> None:
         """Delete the record of a partitioned topic; NotFoundError if it is not partitioned."""
-        await self._delete(self._partitioned_key(topic), f"Partitioned Topic {topic}")
+        await self._delete(_partitioned_key(topic), f"Partitioned Topic {topic}")
 
     async def partitioned_topics(self, namespace: NamespaceName, domain: str) -> AsyncIterator[TopicName]:
         """Yield all partitioned topics of a namespace."""

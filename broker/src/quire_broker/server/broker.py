@@ -12,10 +12,11 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.errors import MetadataError
+from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
 from quire_broker import limits
@@ -23,15 +24,17 @@ from quire_broker.balancing.balancing import Balancing
 from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.balancing.usage import UsageMeter
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.names import TopicName
 from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Binding, Listener
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import DRAINING, Registration
+from quire_broker.policies.store import concerns
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.connection import Connection
-from quire_broker.server.handover import Handover
+from quire_broker.server.handover import Handover, moved_to
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
 from quire_broker.server.ports import Ports
@@ -144,12 +147,26 @@ class RunningBroker:
         self._http: HttpServer | None = None
         self._stopped = False
         self.owners.on_lost = self._bundle_lost
+        self.policies.on_change = self._policies_changed
         self.owners.on_retaken = self._bundle_retaken
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
         successor = self.balancing.assignments.successor if settings.balancing.enabled else self.isolation.successor
         self.handover = Handover(self.owners, self.topics, self.policies, successor, settings.move_close_s)
         self.owners.on_modified = Receiving(self.owners, self.topics, self.policies, self.background).modified
+
+    async def apply_policies(self, concerns: Callable[[TopicName], bool]) -> None:
+        """Apply changed policies to the loaded topics that they concern. One that fails keeps its own."""
+        here = moved_to(self.urls)
+        async for topic in self.topics.in_steps():
+            if concerns(topic.name):
+                try:
+                    await self.topics.apply(topic, here)
+                except QuireError as error:
+                    log.info("policies of %s are applied when it is loaded again: %s", topic.name, error)
+
+    def _policies_changed(self, key: str) -> None:
+        self.background.start(self.apply_policies(partial(concerns, key)), "changed policies")
 
     @property
     def background_failures(self) -> int:
@@ -185,7 +202,7 @@ class RunningBroker:
         self.background.keep(self.policies.follow, "policies")
         self.background.keep(self._tick, "tick")
         self.background.keep(self.unused.run, "unused topics")
-        self.background.keep(Expiry(self.topics, self.policies, self.clock).run, "expiry of messages")
+        self.background.keep(Expiry(self.topics, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         stats = self.parts.stats
         meter = UsageMeter(lambda: (stats.bytes_in, stats.bytes_out), self.settings.balancing.nic_gbps)

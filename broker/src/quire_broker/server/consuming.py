@@ -6,6 +6,7 @@ nothing is delivered before the first FLOW. Commands for a consumer that is gone
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.model import Buffer
@@ -26,6 +27,7 @@ from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
+from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.subscription import Consumer, Subscription
 from quire_broker.topic.topic import Topic
@@ -133,6 +135,9 @@ class Consuming:
         await self._rights().require_subscribe(name, request.subscription)
         topic = await self._parts.topics.get(name, create=request.force_topic_creation)
         await schemas.of_consumer(self._parts, self._rights(), topic, request.subscription, request.schema)
+        policies = await self._parts.topics.rules(topic)
+        policy_limits.require_type(policies, topic, spec.subscription_type)
+        policy_limits.require_subscription(policies, topic, request.subscription, by_client=spec.durable)
         if spec.durable:
             subscription = await topic.subscription(
                 request.subscription,
@@ -147,7 +152,8 @@ class Consuming:
                 request.subscription, LATEST if spec.start is None else spec.start
             )
         try:
-            consumer = await subscription.add_consumer(spec, self)
+            admit = partial(policy_limits.require_consumer, policies, topic, subscription)
+            consumer = await subscription.add_consumer(spec, self, admit)
         except QuireError:
             await topic.consumer_left(subscription)  # a refused reader must leave no subscription
             raise

@@ -14,6 +14,7 @@ from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
+from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.producers import Producer, Receipt
 from quire_broker.topic.topic import Topic
@@ -119,8 +120,11 @@ class Producing:
             schema_version=await schemas.of_producer(self._parts, self._rights(), name, request.schema),
         )
         presented = request.topic_epoch if request.HasField("topic_epoch") else None
+        policies = await self._parts.topics.rules(topic)
         if request.initial_subscription_name:
+            policy_limits.require_subscription(policies, topic, request.initial_subscription_name)
             await topic.subscription(request.initial_subscription_name, create=True, initial=LATEST)
+        policy_limits.require_producer(policies, topic, producer.name)
         last = await topic.add_producer(producer, presented)
         if self._connection.closed or producer_id in self._abandoned:
             topic.remove_producer(producer)

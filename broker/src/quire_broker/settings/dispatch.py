@@ -52,6 +52,8 @@ class DispatchSettings:
     look_ahead_max: int = LOOK_AHEAD_MAX
     chunked_messages_max: int = CHUNKED_MESSAGES_MAX
     key_shared_consistent_hashing: bool = True
+    delayed_delivery: bool = True
+    """Whether messages wait for their delivery time; a policy of a namespace or a topic turns it off."""
     batch_index_acks: bool = setting(False, "acknowledgmentAtBatchIndexLevelEnabled", "remember acks inside batches")
     read_retry_first_s: float = READ_RETRY_FIRST_S
     read_retry_max_s: float = READ_RETRY_MAX_S

@@ -17,7 +17,6 @@ from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerHoldError, ProducerQuotaError
 from quire_broker.limits import BACKLOG_QUOTA_CHECK_S
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaKind, QuotaPolicy, quotas_of
-from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 
@@ -50,9 +49,8 @@ class Exceeded:
 class BacklogQuotaCheck:
     """Checks the quotas of one broker's topics."""
 
-    def __init__(self, topics: Topics, policies: PolicyStore, settings: BacklogQuotaSettings, clock: WallClock) -> None:
+    def __init__(self, topics: Topics, settings: BacklogQuotaSettings, clock: WallClock) -> None:
         self._topics = topics
-        self._policies = policies
         self._settings = settings
         self._clock = clock
 
@@ -86,9 +84,8 @@ class BacklogQuotaCheck:
                 log.info("could not check the backlog of %s, trying again later: %s", topic.name, error)
 
     async def _exceeded(self, topic: Topic) -> list[Exceeded]:
-        policies = await self._policies.policies(topic.name.namespace)
         backlog = topic.backlog
-        quotas = backlog.quotas = quotas_of(policies or {}, self._settings.default)
+        quotas = backlog.quotas = quotas_of(await self._topics.rules(topic), self._settings.default)
         found = []
         if quotas.size is not None and (size_bytes := backlog.size_bytes) >= quotas.size.limit:
             found.append(Exceeded(QuotaKind.SIZE, quotas.size, size_bytes))

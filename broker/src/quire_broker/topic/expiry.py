@@ -1,4 +1,4 @@
-"""Expires messages that were not consumed in time: acknowledges them as the namespace's `messageTTL` requires.
+"""Expires messages that were not consumed in time: acknowledges them as `messageTTL` of topic or namespace requires.
 
 Publish times are from the producers' clocks. A message that is young by its own publish time keeps all later ones,
 until its ledger was closed that long ago. A message that may still be needed must never be acknowledged because another
@@ -10,7 +10,6 @@ import logging
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
-from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 
@@ -21,9 +20,8 @@ log = logging.getLogger("quire.broker.topic")
 class Expiry:
     """Expires messages of the topics that are loaded here."""
 
-    def __init__(self, topics: Topics, policies: PolicyStore, clock: WallClock) -> None:
+    def __init__(self, topics: Topics, clock: WallClock) -> None:
         self._topics = topics
-        self._policies = policies
         self._clock = clock
 
     async def run(self, interval_s: float = CHECK_INTERVAL_S) -> None:
@@ -36,8 +34,7 @@ class Expiry:
         """Check every topic once. A topic that fails now is checked in the next round."""
         async for topic in self._topics.in_steps():
             try:
-                policies = await self._policies.policies(topic.name.namespace)
-                ttl_s = (policies or {}).get("message_ttl_in_seconds")
+                ttl_s = (await self._topics.rules(topic)).get("message_ttl_in_seconds")
                 # Other programs also write namespaces: a value that is not a number of seconds must not expire messages
                 # or end the loop.
                 if type(ttl_s) is int and ttl_s > 0:

@@ -119,9 +119,12 @@ class Subscription:
         if self.closed:
             raise ServiceNotReadyError(f"Subscription '{self.name}' is being closed")
 
-    async def add_consumer(self, spec: ConsumerSpec, link: ConsumerLink) -> Consumer:
+    async def add_consumer(
+        self, spec: ConsumerSpec, link: ConsumerLink, admit: Callable[[], None] = lambda: None
+    ) -> Consumer:
         """Attach a consumer. ConsumerBusyError, ConsumerAssignError, NotAllowedError, ServiceNotReadyError.
 
+        `admit` raises the first of these if there is no place for one more.
         A conflicting consumer whose client does not answer a PING is removed first.
         """
         self._check_open()
@@ -142,6 +145,7 @@ class Subscription:
                     raise rival.error
                 self._detach(rival.consumer)
                 self._check_open()
+            admit()  # no await follows: two consumers at once cannot take the same place
             dispatcher = self._dispatcher_of(spec)
             consumer = Consumer(spec, link, self._settings.unacked_per_consumer_max)
             dispatcher.add(consumer)

@@ -28,6 +28,7 @@ from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.policies import with_policies
+from quire_broker.policies.of_topics import merged, own_policies
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.topic import Topic, TopicSettings
@@ -36,6 +37,10 @@ from quire_broker.wire.kinds import Moved
 log = logging.getLogger("quire.broker.topic")
 _UNLOAD_PAUSE_S = 0.01
 _TOPICS_PER_STEP = 200
+_UNACKED = {
+    "unacked_per_consumer_max": "max_unacked_messages_per_consumer",
+    "unacked_per_subscription_max": "max_unacked_messages_per_subscription",
+}
 _TAKEN = "quire.subscriptions-taken"
 """Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
@@ -73,6 +78,25 @@ def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedge
         changes["retention_s"] = minutes * 60.0 if minutes >= 0 else UNLIMITED
         changes["retention_bytes"] = megabytes << 20 if megabytes >= 0 else UNLIMITED
     return replace(base, **changes) if changes else base
+
+
+def topic_settings(base: TopicSettings, policies: Json) -> TopicSettings:
+    """Return the broker's settings with the policies of a topic for deduplication and delivery."""
+    found, delivery = base, base.subscriptions
+    if policies.get("deduplicationEnabled") is not None:
+        found = replace(found, deduplication=bool(policies["deduplicationEnabled"]))
+    interval = policies.get("deduplicationSnapshotIntervalSeconds")
+    if interval:
+        snapshots = replace(base.deduplication_snapshots, interval_s=float(interval))
+        found = replace(found, deduplication_snapshots=snapshots)
+    changes: Json = {}
+    for field_name, policy in _UNACKED.items():
+        if policies.get(policy) is not None:
+            changes[field_name] = policies[policy]
+    delays = policies.get("delayed_delivery_policies") or {}
+    if delays.get("active") is not None:
+        changes["delayed_delivery"] = delays["active"]
+    return replace(found, subscriptions=replace(delivery, **changes)) if changes else found
 
 
 class Topics:
@@ -181,12 +205,13 @@ class Topics:
         create = create and (may_create or await self._may_create(name, policies))
         if create and name.flaw is not None and not await self.exists(name):
             name.require_creatable()
+        if create:
+            await self._require_room(name, policies)
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
-        deduplication = policies.get("deduplicationEnabled")
-        wanted = self._settings.topic
-        if deduplication is not None:
-            wanted = replace(wanted, deduplication=bool(deduplication))
+        policies = await self._in_force(name, policies, ledger.properties)
+        ledger.use(ledger_settings(self._settings.ledger, policies))
+        wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
         usable = False
         try:
@@ -206,6 +231,30 @@ class Topics:
         self._became_active(topic)
         self.on_loaded(topic)
         return topic
+
+    async def _in_force(self, name: TopicName, namespace: Json, properties: Mapping[str, str]) -> Json:
+        """Return a topic's own policies, for a partition those of its topic, over the namespace's."""
+        if name.partition >= 0:
+            properties = await self._policies.partitioned_properties(name.partitioned) or properties
+        own = own_policies(properties)
+        return merged(namespace, own) if own else namespace
+
+    async def rules(self, topic: Topic) -> Json:
+        """Return the policies in force for a loaded topic. Do not change the result. Errors of the metadata store."""
+        namespace = await self._policies.policies(topic.name.namespace) or {}
+        return await self._in_force(topic.name, namespace, topic.ledger.properties)
+
+    async def apply(self, topic: Topic, here: Moved | None) -> None:
+        """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.
+
+        QuireError.
+        """
+        policies = await self.rules(topic)
+        if self.find(topic.name) is not topic:
+            return
+        topic.ledger.use(ledger_settings(self._settings.ledger, policies))
+        if topic_settings(self._settings.topic, policies) != topic.settings:
+            await self.reload(topic.name, here)
 
     async def prepare(self, name: TopicName) -> None:
         """Prepare to open the ledger of a topic that another broker serves, or this one. QuireError."""
@@ -243,6 +292,15 @@ class Topics:
         for subscription in () if first is None else first.cursors:
             await topic.subscription(subscription, create=True, initial=EARLIEST)
         await ledger.set_property(_TAKEN, "true")
+
+    async def _require_room(self, name: TopicName, policies: Json) -> None:
+        """Raise NotAllowedError if the namespace has the most topics and this one is new."""
+        limit = policies.get("max_topics_per_namespace")
+        if not limit or name.is_system or await self._factory.exists(name.ledger_name):
+            return
+        present = await self.list(name.namespace)
+        if name not in present and sum(not one.is_system for one in present) >= limit:
+            raise NotAllowedError(f"Exceed maximum number of topics in namespace {name.namespace}: {limit}")
 
     async def _may_create(self, name: TopicName, policies: Json) -> bool:
         if name.partition >= 0:

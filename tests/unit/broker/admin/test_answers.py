@@ -8,7 +8,7 @@ from aiohttp.test_utils import make_mocked_request
 from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import MetadataUnavailableError, NoSuchLedgerError, QuireError, QuorumError
 from quire_broker.admin.answers import code_of
-from quire_broker.admin.namespaces import _check
+from quire_broker.admin.namespaces import STORED_POLICIES, flaw_of_policy
 from quire_broker.admin.schemas import one_version
 from quire_broker.admin.subscriptions import position_of, reset_to_time, skip
 from quire_broker.errors import (
@@ -100,7 +100,14 @@ async def test_an_invalid_count_is_refused_before_any_change(text: str) -> None:
         ("retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": 0}, True),
         ("retention", 5, False),
         ("messageTTL", 5, True),
+        ("replication", ["c1"], True),
+        ("replication", ["c1", "c2"], False),
+        ("subscriptionTypesEnabled", ["Shared", "Key_Shared"], True),
+        ("subscriptionTypesEnabled", ["Some"], False),
+        ("delayedDelivery", {"active": True, "tickTime": 5, "maxDeliveryDelayInMillis": 0}, True),
+        ("delayedDelivery", {"active": True, "maxDeliveryDelayInMillis": 5}, False),
+        ("maxConsumersPerTopic", -1, False),
     ],
 )
 def test_policies_are_checked_before_they_are_stored(policy: str, value: Any, fine: bool) -> None:
-    assert (_check(policy, value) is None) == fine
+    assert (flaw_of_policy(STORED_POLICIES[policy], value, "c1") is None) == fine

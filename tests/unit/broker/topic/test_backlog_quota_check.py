@@ -41,7 +41,7 @@ def check(
     broker: Broker, size: BacklogQuota | None = None, age: BacklogQuota | None = None, *, enabled: bool = True
 ) -> BacklogQuotaCheck:
     settings = BacklogQuotaSettings(enabled=enabled, default=BacklogQuotas(size, age))
-    return BacklogQuotaCheck(broker.topics, broker.policies, settings, VirtualClock())
+    return BacklogQuotaCheck(broker.topics, settings, VirtualClock())
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,10 @@ async def _round(*topics: tuple[Any, Subscription]) -> None:
         for each in loaded:
             yield each
 
-    await Expiry(SimpleNamespace(in_steps=in_steps), store, Clock()).round()  # type: ignore[arg-type]
+    async def rules(topic: Any) -> Any:
+        return await store.policies(topic.name.namespace)
+
+    await Expiry(SimpleNamespace(in_steps=in_steps, rules=rules), Clock()).round()  # type: ignore[arg-type]
 
 
 async def test_messages_expire_by_the_time_of_their_namespace() -> None:

@@ -126,6 +126,10 @@ class Appender:
         self._preparing = False  # a successor is being created while appends continue
         self._retrying = False  # the appends of a failed ledger were submitted again and are not yet confirmed
 
+    def use(self, settings: ManagedLedgerSettings) -> None:
+        """Compare the present ledger with other quorums from now on."""
+        self._settings = settings
+
     @property
     def stats(self) -> AppendStats:
         """Its counters."""

@@ -72,6 +72,10 @@ class LedgerMaker:
         self._availability = availability
         self._settings = settings
 
+    def use(self, settings: ManagedLedgerSettings) -> None:
+        """Create the next ledgers with these settings."""
+        self._settings = settings
+
     async def create(self, cursor: str | None = None) -> Writer:
         """Create a ledger for entries, or for the positions of `cursor`. Raises errors of the ledger client.
 

@@ -1,0 +1,175 @@
+"""The policies of a topic, at Pulsar's paths below it. Each that is stored is enforced; the others are refused.
+
+GET .../{policy}[?applied=true]   the topic's own policy, or the one in force; no content if there is none
+POST, PUT .../{policy}            sets it; `messageTTL` has its value in the query, the others in the body
+DELETE .../{policy}               restores the namespace's
+GET .../backlogQuotaMap, POST, DELETE .../backlogQuota?backlogQuotaType=
+DELETE .../policies               removes all of them
+
+A partition has the policies of its partitioned topic. The owner of a topic applies changes at once, the brokers of
+partitions as soon as they notice the changed record.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError, whole_number
+from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
+from quire_broker.admin.backlog_quotas import kind_of, quota_of
+from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
+from quire_broker.admin.namespaces import flaw_of_policy
+from quire_broker.admin.routes import Need, Route
+from quire_broker.names import TopicName
+from quire_broker.policies.backlog_quota import QUOTA_KEY, flaw_of_quota
+from quire_broker.policies.fields import INT_MAX
+from quire_broker.policies.of_topics import NOT_SERVED, PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.store import Json
+from quire_broker.server.handover import moved_to
+from quire_broker.topic.topic import Topic
+
+
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}"
+    policy = f"{topic}/{{policy:{'|'.join(PATHS)}}}"
+    yield Route("GET", policy, get_policy, Need.NAMESPACE)
+    yield Route("POST", policy, set_policy, Need.NAMESPACE)
+    yield Route("PUT", policy, set_policy, Need.NAMESPACE)
+    yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
+    yield Route("GET", f"{topic}/backlogQuotaMap", get_quotas, Need.NAMESPACE)
+    yield Route("POST", f"{topic}/backlogQuota", set_quota, Need.NAMESPACE)
+    yield Route("DELETE", f"{topic}/backlogQuota", remove_quota, Need.NAMESPACE)
+    yield Route("DELETE", f"{topic}/policies", remove_all, Need.NAMESPACE)
+    refused = f"{topic}/{{policy:{'|'.join(NOT_SERVED)}}}"
+    yield Route("GET", refused, get_unserved, Need.NAMESPACE)
+    yield Route("POST", refused, refuse, Need.NAMESPACE)
+    yield Route("PUT", refused, refuse, Need.NAMESPACE)
+    yield Route("DELETE", refused, get_unserved, Need.NAMESPACE)
+
+
+async def _place(request: web.Request) -> TopicName | Topic:
+    """Return where the policies are: the name of a partitioned topic, or a loaded plain topic. TopicNotFoundError."""
+    if flag(request, "isGlobal"):
+        raise RefusedError(501, "global policies are not served: topics are not replicated to other clusters")
+    name = topic_name_of(request).partitioned
+    if await broker_of(request).policies.partitions(name, fresh=True):
+        return name
+    return await owned_topic(request)
+
+
+async def _own(request: web.Request) -> Json:
+    place = await _place(request)
+    if isinstance(place, Topic):
+        return own_policies(place.ledger.properties)
+    return own_policies(await broker_of(request).policies.partitioned_properties(place))
+
+
+async def _change(request: web.Request, change: Callable[[Json], None]) -> web.Response:
+    """Change the topic's own policies, and apply them to the topics that are loaded here."""
+    broker, place = broker_of(request), await _place(request)
+    here = moved_to(broker.urls)
+    if isinstance(place, Topic):
+        own = own_policies(place.ledger.properties)
+        change(own)
+        await place.ledger.set_property(PROPERTY, encoded(own))
+        await broker.topics.apply(place, here)
+        return done()
+
+    def on_properties(properties: dict[str, str]) -> None:
+        own = own_policies(properties)
+        change(own)
+        value = encoded(own)
+        properties.pop(PROPERTY, None)
+        if value is not None:
+            properties[PROPERTY] = value
+
+    await broker.policies.update_partitioned_properties(place, on_properties)
+    for topic in broker.topics.loaded:
+        if topic.name.partitioned == place:
+            await broker.topics.apply(topic, here)
+    return done()
+
+
+async def get_policy(request: web.Request) -> web.Response:
+    """Return one policy."""
+    own, field = await _own(request), PATHS[request.match_info["policy"]]
+    if flag(request, "applied"):
+        name = topic_name_of(request)
+        own = merged(await broker_of(request).policies.policies(name.namespace) or {}, own)
+    value = own.get(field)
+    return done() if value is None else answer(value)
+
+
+async def set_policy(request: web.Request) -> web.Response:
+    """Store one policy. 412 for an invalid value."""
+    policy = request.match_info["policy"]
+    value: Any
+    if policy == "messageTTL":
+        value = whole_number("messageTTL", request.query.get("messageTTL", ""), 0, INT_MAX)
+    else:
+        value = await body_of(request)
+    field = PATHS[policy]
+    wrong = flaw_of_policy(field, value, broker_of(request).settings.cluster)
+    if wrong:
+        return failure(412, wrong)
+
+    def change(own: Json) -> None:
+        own[field] = value
+
+    return await _change(request, change)
+
+
+async def remove_policy(request: web.Request) -> web.Response:
+    """Restore the namespace's policy."""
+    field = PATHS[request.match_info["policy"]]
+    return await _change(request, lambda own: own.pop(field, None))
+
+
+async def get_quotas(request: web.Request) -> web.Response:
+    """Return the topic's own backlog quotas, or those in force."""
+    own = await _own(request)
+    if flag(request, "applied"):
+        own = merged(await broker_of(request).policies.policies(topic_name_of(request).namespace) or {}, own)
+    return answer(own.get(QUOTA_KEY) or {})
+
+
+async def set_quota(request: web.Request) -> web.Response:
+    """Store one kind. 412 for an invalid quota."""
+    kind, value = kind_of(request), quota_of(await object_of(request))
+    flaw = flaw_of_quota(value, kind)
+    if flaw is not None:
+        return failure(412, flaw)
+
+    def change(own: Json) -> None:
+        own[QUOTA_KEY] = {**(own.get(QUOTA_KEY) or {}), kind.value: value}
+
+    return await _change(request, change)
+
+
+async def remove_quota(request: web.Request) -> web.Response:
+    """Delete one kind; does nothing if it is not set."""
+    kind = kind_of(request)
+
+    def change(own: Json) -> None:
+        own[QUOTA_KEY] = {name: value for name, value in (own.get(QUOTA_KEY) or {}).items() if name != kind.value}
+
+    return await _change(request, change)
+
+
+async def remove_all(request: web.Request) -> web.Response:
+    """Restore all policies of the namespace."""
+    return await _change(request, lambda own: own.clear())
+
+
+async def get_unserved(request: web.Request) -> web.Response:
+    """Return no content: a policy that is not served is never set."""
+    await _place(request)
+    return done()
+
+
+async def refuse(request: web.Request) -> web.Response:
+    """Answer 501 with the reason: the policy would be stored but not enforced."""
+    policy = request.match_info["policy"]
+    return failure(501, f"{policy} is not supported by this broker: {NOT_SERVED[policy]}")

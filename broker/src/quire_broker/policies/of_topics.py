@@ -1,0 +1,70 @@
+"""The policies of single topics, and what follows from the policies of a topic. Pure.
+
+A topic's own policies have the names and values of a namespace's, and replace these one by one; of the backlog quotas
+each kind by itself. They are JSON in the property `quire.policies`: of the managed ledger of a plain topic, of the
+record of a partitioned topic, whose partitions have none of their own. See docs/decisions/0026.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from quire_broker.policies.backlog_quota import QUOTA_KEY
+from quire_broker.policies.fields import usable
+
+PROPERTY: Final = "quire.policies"
+PATHS: Final[Mapping[str, str]] = {
+    "messageTTL": "message_ttl_in_seconds",
+    "retention": "retention_policies",
+    "persistence": "persistence",
+    "deduplicationEnabled": "deduplicationEnabled",
+    "deduplicationSnapshotInterval": "deduplicationSnapshotIntervalSeconds",
+    "delayedDelivery": "delayed_delivery_policies",
+    "maxProducers": "max_producers_per_topic",
+    "maxConsumers": "max_consumers_per_topic",
+    "maxConsumersPerSubscription": "max_consumers_per_subscription",
+    "maxSubscriptionsPerTopic": "max_subscriptions_per_topic",
+    "maxUnackedMessagesOnConsumer": "max_unacked_messages_per_consumer",
+    "maxUnackedMessagesOnSubscription": "max_unacked_messages_per_subscription",
+    "subscriptionTypesEnabled": "subscription_types_enabled",
+    "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
+    "replication": "replication_clusters",
+}
+"""Maps the path of a topic's policy to its field."""
+NOT_SERVED: Final = {
+    "dispatchRate": "rates are not limited",
+    "subscriptionDispatchRate": "rates are not limited",
+    "replicatorDispatchRate": "topics are not replicated to other clusters",
+    "publishRate": "rates are not limited",
+    "subscribeRate": "rates are not limited",
+    "compactionThreshold": "topics are not compacted",
+    "inactiveTopicPolicies": "topics are not deleted for being idle",
+    "maxMessageSize": "the size of messages is limited for all topics of a broker (maxMessageSize)",
+    "offloadPolicies": "offloading is set for whole namespaces",
+    "schemaCompatibilityStrategy": "the strategy is that of the namespace",
+    "schemaValidationEnforced": "the rule is that of the namespace",
+    "entryFilters": "entries are not filtered",
+    "dispatcherPauseOnAckStatePersistent": "delivery does not wait until acknowledgments are stored",
+}
+"""Policies of topics that no broker would enforce, and why."""
+
+
+def own_policies(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return a topic's own policies, without fields that are not readable or have an invalid value."""
+    try:
+        found = json.loads(properties.get(PROPERTY) or "{}")
+    except ValueError:
+        return {}
+    return usable(found)[0] if isinstance(found, dict) else {}
+
+
+def merged(namespace: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the policies in force for a topic."""
+    quotas = {**(namespace.get(QUOTA_KEY) or {}), **(own.get(QUOTA_KEY) or {})}
+    return {**namespace, **own, QUOTA_KEY: quotas}
+
+
+def encoded(own: Mapping[str, Any]) -> str | None:
+    """Return the value of the property; None: it is removed."""
+    kept = {name: value for name, value in own.items() if value not in (None, {})}
+    return json.dumps(kept, separators=(",", ":")) if kept else None

@@ -1,0 +1,67 @@
+"""Refuses producers, consumers and subscriptions that the policies of a topic do not allow. Decides only.
+
+A limit of 0, or none, means no limit. Call it in the same step of the event loop as what it admits: nothing is counted
+ahead.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from quire_broker.errors import (
+    ConsumerBusyError,
+    NotAllowedError,
+    ProducerBusyError,
+    SubscriptionNotFoundError,
+)
+from quire_broker.topic.subscription import Subscription
+from quire_broker.topic.subscription_admission import TYPE_NAMES
+from quire_broker.topic.topic import Topic
+from quire_broker.wire.kinds import SubscriptionType
+
+
+def _limit(policies: Mapping[str, Any], name: str) -> int:
+    value = policies.get(name)
+    return value if type(value) is int and value > 0 else 0
+
+
+def require_producer(policies: Mapping[str, Any], topic: Topic, name: str) -> None:
+    """Raise ProducerBusyError if the topic has the most producers, except for the successor of one of them."""
+    limit = _limit(policies, "max_producers_per_topic")
+    if limit and not topic.name.is_system and not topic.producers.has(name) and len(topic.producers.everyone) >= limit:
+        raise ProducerBusyError(f"Topic '{topic.name}' reached max producers limit of {limit}")
+
+
+def require_subscription(policies: Mapping[str, Any], topic: Topic, name: str, *, by_client: bool = True) -> None:
+    """Raise NotAllowedError for one more subscription than the most, SubscriptionNotFoundError if clients create none.
+
+    A subscription that exists is never refused.
+    """
+    if name in topic.subscriptions or topic.name.is_system:
+        return
+    override = policies.get("autoSubscriptionCreationOverride")
+    if by_client and isinstance(override, Mapping) and override.get("allowAutoSubscriptionCreation") is False:
+        raise SubscriptionNotFoundError(
+            f"Subscription '{name}' does not exist, and the policies let no client create it: ask an administrator"
+        )
+    limit = _limit(policies, "max_subscriptions_per_topic")
+    if limit and len(topic.subscriptions) >= limit:
+        raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}, {limit}")
+
+
+def require_type(policies: Mapping[str, Any], topic: Topic, kind: SubscriptionType) -> None:
+    """Raise NotAllowedError for a type that is not enabled. Without a list all are."""
+    enabled = policies.get("subscription_types_enabled")
+    if enabled and not topic.name.is_system and TYPE_NAMES[kind] not in enabled:
+        raise NotAllowedError(f"Topic[{topic.name}] doesn't support {TYPE_NAMES[kind]} sub type!")
+
+
+def require_consumer(policies: Mapping[str, Any], topic: Topic, subscription: Subscription) -> None:
+    """Raise ConsumerBusyError if the topic or the subscription has the most consumers."""
+    if topic.name.is_system:
+        return
+    limit = _limit(policies, "max_consumers_per_topic")
+    if limit and sum(len(each.consumers) for each in topic.subscriptions.values()) >= limit:
+        raise ConsumerBusyError(f"Topic '{topic.name}' reached max consumers limit of {limit}")
+    limit = _limit(policies, "max_consumers_per_subscription")
+    if limit and len(subscription.consumers) >= limit:
+        raise ConsumerBusyError(f"Subscription '{subscription.name}' reached max consumers limit of {limit}")
