@@ -54,6 +54,7 @@ RESERVED_BROKER_SETTINGS = (
         "advertisedListeners",
         "advertisedListenersFile",
         "bindAddress",
+        "bindAddresses",
         "clusterName",
     ),
     *("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"),

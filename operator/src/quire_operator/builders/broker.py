@@ -197,8 +197,8 @@ def _template(resource: ManagedLedger, facts: BrokerFacts, config_map: str) -> M
     if offload is not None and offload.credentials_ref is not None:
         # Without the credentials brokers still serve the ledgers on bookies.
         pod = with_credentials(pod, offload.credentials_ref.name, optional=True)
-    if facts.external:
-        pod = with_listeners(pod, meta.name)
+    if facts.external and spec.brokers.external is not None:
+        pod = with_listeners(pod, resource, spec.brokers.external)
     template = pod_template(meta.name, BROKER, pod, config_text(resource, facts), spec.brokers.pod_template)
     if facts.credentials is not None:
         template["metadata"]["annotations"][CREDENTIALS_HASH] = facts.credentials

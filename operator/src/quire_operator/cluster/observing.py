@@ -326,6 +326,12 @@ def observed_pod(pod: Manifest, zones: dict[str, str]) -> ObservedPod:
         failure=last_words(pod),
         blocked=what_blocks(pod),
         replace_asked=REPLACE_ANNOTATION in annotations,
+        ports=frozenset(
+            port["name"]
+            for container in pod["spec"].get("containers", ())
+            for port in container.get("ports", ())
+            if "name" in port
+        ),
     )
 
 

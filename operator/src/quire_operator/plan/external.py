@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from quire_operator.api.managed_ledger import ExternalRow
 from quire_operator.api.managed_ledger_spec import External, ExternalType
-from quire_operator.builders.external import client_ports, external_service, listeners_map
+from quire_operator.builders.external import LISTENER_PORTS, client_ports, external_service, listeners_map
 from quire_operator.builders.naming import BROKER, ordinal_of, pod_name
 from quire_operator.plan.actions import Apply, DeleteChild
 from quire_operator.plan.ledger_observation import LedgerObservation, ObservedService
@@ -47,7 +47,10 @@ def plan_external(observed: LedgerObservation) -> ExternalPlan:
     rows = [row for ordinal in range(count) if (row := _row(observed, wanted, ordinal)) is not None]
     known = next((place for place, row in enumerate(rows) if ordinal_of(row.pod) != place), len(rows))
     surplus = [_deletion(one) for one in observed.services if ordinal_of(one.name) >= count]
-    services = [Apply(external_service(observed.resource, wanted, ordinal)) for ordinal in range(count)]
+    services = [
+        Apply(external_service(observed.resource, wanted, ordinal, own_ports=_has_own_ports(observed, ordinal)))
+        for ordinal in range(count)
+    ]
     name = pod_name(observed.resource.meta.name, BROKER, known)
     return ExternalPlan(
         tuple(rows),
@@ -55,6 +58,13 @@ def plan_external(observed: LedgerObservation) -> ExternalPlan:
         (*services, Apply(listeners_map(observed.resource, wanted, rows)), *surplus),
         None if known >= count else f"Service {name} has no address yet",
     )
+
+
+def _has_own_ports(observed: LedgerObservation, ordinal: int) -> bool:
+    """Return whether a broker has ports for clients outside, or has no pod: its next one will have them."""
+    name = pod_name(observed.resource.meta.name, BROKER, ordinal)
+    pod = next((one for one in observed.pods if one.name == name and not one.deleting), None)
+    return pod is None or any(port in pod.ports for port, _ in LISTENER_PORTS.values())
 
 
 def _deletion(service: ObservedService) -> DeleteChild:

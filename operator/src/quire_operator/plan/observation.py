@@ -47,6 +47,8 @@ class ObservedPod:
     """Reason and message if the pod cannot be scheduled, or its container cannot start: `Unschedulable`, ..."""
     replace_asked: bool = False
     """An administrator declared its volumes lost, by annotation."""
+    ports: frozenset[str] = frozenset()
+    """The names of its ports."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quire_broker.ownership.listeners import Binding, parse_bindings
 from quire_operator.api.managed_ledger import ExternalRow, ManagedLedger, RolloutStep
 from quire_operator.api.managed_ledger_spec import ExternalType
 from quire_operator.plan import actions as act
@@ -66,7 +67,7 @@ def test_each_broker_has_a_service_of_its_own() -> None:
     one = found["orders-broker-1"]
     assert one["spec"]["type"] == "LoadBalancer" and one["metadata"]["annotations"] == {"lb": "outside"}
     assert one["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == "orders-broker-1"
-    assert one["spec"]["ports"] == [{"name": "pulsar", "port": 6650, "targetPort": "pulsar"}]
+    assert one["spec"]["ports"] == [{"name": "pulsar", "port": 6650, "targetPort": "ext-pulsar"}]
     assert one["metadata"]["labels"]["app.kubernetes.io/name"] == "quire-external", "no Service of all brokers"
 
 
@@ -84,6 +85,28 @@ def test_brokers_start_without_addresses_and_get_them_by_a_change_of_their_pods(
         "orders-broker-1": "external:pulsar://[2001:db8::7]:6650",
     }
     assert [row.host for row in known.status.external] == ["a.example", "2001:db8::7"]
+
+
+def test_clients_outside_have_ports_of_their_own_from_the_next_start_of_a_broker_on() -> None:
+    before = world(2, 2, service(0, "a.example"), service(1, "b.example"))
+    main = applied(plan(before), "StatefulSet")["orders-broker"]["spec"]["template"]["spec"]["containers"][0]
+    (bound,) = [one.partition("=")[2] for one in main["args"] if one.startswith("bindAddresses=")]
+    assert parse_bindings(bound) == (Binding("external", "0.0.0.0", 6660, tls=False),)
+    ports = {one["name"]: one["containerPort"] for one in main["ports"]}
+    assert ports["ext-pulsar"] == 6660
+    older, newer = (
+        replace(pod, ports=names)
+        for pod, names in zip(before.pods, (frozenset({"pulsar"}), frozenset(ports)), strict=True)
+    )
+    for pods, expected in (
+        ((older, newer), ["pulsar", "ext-pulsar"]),
+        ((replace(older, deleting=True), newer), ["ext-pulsar", "ext-pulsar"]),
+        ((newer,), ["ext-pulsar", "ext-pulsar"]),
+    ):
+        found = applied(plan(replace(before, pods=pods)), "Service")
+        targets = [found[f"orders-broker-{one}"]["spec"]["ports"][0]["targetPort"] for one in range(2)]
+        assert targets == expected
+        assert [one["name"] for one in found["orders-broker"]["spec"]["ports"]] == ["pulsar", "http"]
 
 
 def test_a_further_broker_is_created_once_it_has_an_address() -> None:
