@@ -73,13 +73,17 @@ build() { # tag, Dockerfile, more options
   log "$tag: $(docker image inspect -f '{{.Size}}' "$tag" | numfmt --to=iec), $((SECONDS - start)) s"
 }
 
-from_binary() { # tag, binary
-  docker image inspect "$1" >/dev/null 2>&1 && return
-  local folder program=${2##*/}
+from_binaries() { # tag, the program that it runs, other programs
+  local tag=$1 folder programs digest
+  shift
+  digest=$(sha256sum "$@" | sha256sum | cut -c1-16)
+  [ "$(docker image inspect -f '{{.Config.Labels.binaries}}' "$tag" 2>/dev/null)" != "$digest" ] || return 0
   folder=$(mktemp -d)
-  cp "$2" "$folder/$program"
-  printf 'FROM scratch\nCOPY %s /usr/local/bin/\nENTRYPOINT ["/usr/local/bin/%s"]\n' "$program" "$program" >"$folder/Dockerfile"
-  DOCKER_BUILDKIT=0 docker build --quiet -t "$1" "$folder" >/dev/null 2>&1
+  cp "$@" "$folder"
+  programs=("${@##*/}")
+  printf 'FROM scratch\nLABEL binaries=%s\nCOPY %s /usr/local/bin/\nENTRYPOINT ["/usr/local/bin/%s"]\n' \
+    "$digest" "${programs[*]}" "${programs[0]}" >"$folder/Dockerfile"
+  DOCKER_BUILDKIT=0 docker build --quiet -t "$tag" "$folder" >/dev/null 2>&1
   rm -r "$folder"
 }
 
@@ -87,11 +91,15 @@ for image in "$@"; do
   name=$(name_of "$image")
   case $image in
     e2e) build "$name" tests/e2e/image/Dockerfile ;;
-    etcd | prometheus | metrics-server)
-      scripts/k8s/build.sh "$image"
-      from_binary "$name" "$K8S_BIN/$image"
+    etcd)
+      scripts/k8s/build.sh etcd etcdctl
+      from_binaries "$name" "$K8S_BIN/etcd" "$K8S_BIN/etcdctl"
       ;;
-    s3) from_binary "$name" "$(scripts/s3/build.sh)" ;;
+    prometheus | metrics-server)
+      scripts/k8s/build.sh "$image"
+      from_binaries "$name" "$K8S_BIN/$image"
+      ;;
+    s3) from_binaries "$name" "$(scripts/s3/build.sh)" ;;
     jobs)
       bases=()
       if without_registry; then

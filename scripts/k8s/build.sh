@@ -64,7 +64,7 @@ build_own() { # a tool of ours: src/TOOL
 
 version_of() { # tool: what its cached build must have been made from
   case $1 in
-    etcd) echo "$ETCD_VERSION" ;;
+    etcd | etcdctl) echo "$ETCD_VERSION" ;;
     kind) echo "$KIND_VERSION" ;;
     coredns) echo "$COREDNS_VERSION" ;;
     helm) echo "$HELM_VERSION" ;;
@@ -82,6 +82,7 @@ version_of() { # tool: what its cached build must have been made from
 build() { # tool
   case $1 in
     etcd) build_module etcd go.etcd.io/etcd/server/v3 "$ETCD_VERSION" go.etcd.io/etcd/server/v3 ;;
+    etcdctl) build_module etcdctl go.etcd.io/etcd/etcdctl/v3 "$ETCD_VERSION" go.etcd.io/etcd/etcdctl/v3 ;;
     kind) build_module kind sigs.k8s.io/kind "$KIND_VERSION" sigs.k8s.io/kind ;;
     coredns) build_module coredns github.com/coredns/coredns "$COREDNS_VERSION" . ;;
     helm) build_module helm helm.sh/helm/v3 "$HELM_VERSION" helm.sh/helm/v3/cmd/helm ;;

@@ -19,7 +19,17 @@ from tests.e2e.kube import Cluster
 from tests.e2e.stack import Stack
 
 NAMESPACE_PREFIX = "quire-e2e-"
-LAST = "test_jobs.py"
+FIRST = ("test_chaos.py", "test_etcd_members.py", "test_volumes.py")
+"""Their stacks are their own; the other scenarios share one from then on."""
+LAST = ("test_jobs.py",)
+"""They move messages to a bucket."""
+BOUNDED_STORAGE: manifests.Manifest = {
+    "journal": {"size": "1Gi", "storageClassName": "bounded"},
+    "ledgers": {"size": "3Gi", "storageClassName": "bounded"},
+    "reclaimPolicy": "Delete",
+}
+"""Volumes that hold no more than their size, so that a test can fill one."""
+BOUNDED_BOOKIES = 4
 READY_S = 120
 SCENARIO_TIMEOUT_S = 900
 SHELL = "quire-shell"
@@ -30,12 +40,12 @@ _report: list[str] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests as end-to-end with long timeouts, and run jobs last, as they move messages to a bucket."""
+    """Mark all tests as end-to-end with long timeouts, and order the files."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(SCENARIO_TIMEOUT_S))
-    items.sort(key=lambda item: item.path.name == LAST)
+    items.sort(key=lambda item: (item.path.name not in FIRST, item.path.name in LAST))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -95,16 +105,37 @@ def cluster() -> Cluster:
 @pytest.fixture
 def stack(cluster: Cluster) -> Iterator[Stack]:
     """The chart, three bookies, a ManagedLedger and a load, all healthy. Recreated after a failed scenario."""
-    if not stacks or stacks[-1].broken:
+    yield _shared(Stack(_place(cluster), replicas=3))
+
+
+@pytest.fixture
+def bounded(cluster: Cluster) -> Iterator[Stack]:
+    """A stack of four bookies on volumes that hold no more than their size and can grow, and three members of etcd."""
+    if not stacks and not _has_class(cluster, BOUNDED_STORAGE["ledgers"]["storageClassName"]):
+        pytest.skip("the cluster has no storage class `bounded`, as scripts/k8s/up.sh makes it")
+    storage = {"storage": BOUNDED_STORAGE}
+    yield _shared(Stack(_place(cluster), BOUNDED_BOOKIES, etcd_members=3, pool_spec=storage))
+
+
+def _place(cluster: Cluster) -> Cluster:
+    return cluster.within(f"{NAMESPACE_PREFIX}{os.getpid()}-{len(stacks) + 1}")
+
+
+def _has_class(cluster: Cluster, name: str) -> bool:
+    return cluster.api.get(f"/apis/storage.k8s.io/v1/storageclasses/{name}").ok
+
+
+def _shared(wanted: Stack) -> Stack:
+    """Return the last stack if it is like the wanted one and no scenario failed on it; otherwise create the wanted."""
+    if not stacks or stacks[-1].broken or stacks[-1].pool_spec != wanted.pool_spec:
         if stacks:
             discard(stacks[-1].cluster)
-        made = Stack(cluster.within(f"{NAMESPACE_PREFIX}{os.getpid()}-{len(stacks) + 1}"), replicas=3)
-        stacks.append(made)
-        made.create()
+        stacks.append(wanted)
+        wanted.create()
     found = stacks[-1]
     found.wait_until_well(READY_S)
     found.longest_pause_s()
-    yield found
+    return found
 
 
 @pytest.fixture

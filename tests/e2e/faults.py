@@ -201,42 +201,28 @@ class ApiServerHangs(Fault):
         nodes.shell(CONTROL_PLANE, "pkill -CONT kube-apiserver || true")  # the kubelet may have killed it
 
 
-def volumes_of(stack: Stack, pod: str) -> list[str]:
-    """Return the folders of a pod's volumes on its machine."""
-    found = []
-    for claim in stack.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS):
-        if claim["metadata"]["name"].endswith(f"-{pod}"):
-            volume = stack.cluster.get("v1", "PersistentVolume", claim["spec"]["volumeName"])
-            assert volume is not None, claim
-            found.append(str(volume["spec"]["local"]["path"]))
-    return found
-
-
 class DiskFilled(Fault):
     """A volume of a bookie has no space left for a while."""
 
     name, weight = "fill a disk", 3
-    node, file = "", ""
+    node, volume = "", ""
 
     def begin(self) -> float:
         pod, drawn = self._pod("bookie"), self.chance.random()
         seconds = self.chance.uniform(10, 60)
         if pod is None or not nodes.is_running(pod["spec"]["nodeName"]):
             return 0.0
-        folders = volumes_of(self.stack, pod["metadata"]["name"])
-        folder = folders[int(drawn * len(folders))]
-        self.node, self.file = pod["spec"]["nodeName"], f"{folder.removesuffix('/data')}/filling"
-        space = f"$(($(df --output=avail --block-size=1K {folder} | tail -n 1) - 64))"
-        nodes.shell(self.node, f"fallocate --length {space}K {self.file} || true")
-        self.about += f" {folder}"
+        folders = self.stack.volumes_of(pod["metadata"]["name"])
+        self.node, self.volume = pod["spec"]["nodeName"], folders[int(drawn * len(folders))]
+        nodes.fill(self.node, self.volume, leave_kib=64)
+        self.about += f" {self.volume}"
         return seconds
 
     def can_end(self) -> bool:
         return nodes.is_running(self.node)
 
     def end(self) -> None:
-        mounted = f"mountpoint -q {self.file.rpartition('/')[0]}"  # a started machine mounts its volumes first
-        nodes.shell(self.node, f"for n in $(seq 100); do {mounted} && break; sleep 0.3; done; rm -f {self.file}")
+        nodes.empty(self.node, self.volume)
 
 
 class VolumesWiped(Fault):
@@ -248,7 +234,7 @@ class VolumesWiped(Fault):
         pod = self._pod("bookie")
         assert pod is not None, "the pool was well"
         name, before = pod["metadata"]["name"], self.stack.ids()[pod["metadata"]["name"]]
-        for folder in volumes_of(self.stack, name):
+        for folder in self.stack.volumes_of(name):
             nodes.shell(pod["spec"]["nodeName"], f"rm -rf {folder}/* {folder}/.[!.]*; ls -A {folder}")
         _signal(pod, "KILL")
         # Until then the status is the one from before, in which nothing is missing.

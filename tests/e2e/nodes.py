@@ -72,6 +72,45 @@ def signal_processes(node: str, host: str, signal: str) -> None:
     )
 
 
+def space_kib(node: str, folder: str) -> tuple[int, int]:
+    """Return the size and the free space of the file system of a folder."""
+    size, free = shell(node, f"df --output=size,avail --block-size=1K {folder} | tail -n 1").split()
+    return int(size), int(free)
+
+
+def fill(node: str, volume: str, leave_kib: int) -> None:
+    """Fill a bounded volume by a file beside its data, down to a free space."""
+    length = space_kib(node, volume)[1] - leave_kib
+    shell(node, f"fallocate --length {length}K {_filling(volume)} || true")  # others may take space meanwhile
+
+
+def empty(node: str, volume: str) -> None:
+    """Undo `fill`."""
+    file = _filling(volume)
+    mounted = f"mountpoint -q {file.rpartition('/')[0]}"  # a started machine mounts its volumes first
+    shell(node, f"for n in $(seq 100); do {mounted} && break; sleep 0.3; done; rm -f {file}")
+
+
+def _filling(volume: str) -> str:
+    return f"{volume.removesuffix('/data')}/filling"
+
+
+SLOW_DISK = "/run/slow-disk"
+
+
+def slow_down(node: str, volume: str) -> None:
+    """Hold all writes of a bounded volume for a second and a half, again and again, until `speed_up`."""
+    # The shell stays in the folder meanwhile: a frozen file system that is unmounted could not be thawed.
+    hold = f"(cd {volume} && fsfreeze --freeze . && sleep 1.5 && fsfreeze --unfreeze .)"
+    script = f"touch {SLOW_DISK}; while [ -e {SLOW_DISK} ]; do {hold}; sleep 0.5; done; touch {SLOW_DISK}.ended"
+    _docker("exec", "--detach", node, "sh", "-c", script)
+
+
+def speed_up(node: str) -> None:
+    """End `slow_down`, and wait until the volume is writable."""
+    shell(node, f"rm -f {SLOW_DISK}; until [ -e {SLOW_DISK}.ended ]; do sleep 0.1; done; rm {SLOW_DISK}.ended")
+
+
 def timed(start_s: float) -> str:
     """Format the time since `start_s`, a `time.monotonic()`."""
     return f"{time.monotonic() - start_s:.1f} s"

@@ -62,7 +62,11 @@ class Stack:
 
     def _changes(self) -> Manifest:
         """Return changes of the chart's values."""
-        return {} if self.etcd_members == 1 else {"etcd": {"members": self.etcd_members, "nodeSelector": {}}}
+        return {} if self.etcd_members == 1 else {"etcd": self.etcd_values()}
+
+    def etcd_values(self) -> Manifest:
+        """Return the values of the chart's etcd that differ from those of a single member."""
+        return {"members": self.etcd_members, "nodeSelector": {}}
 
     def _has_certificate(self) -> bool:
         return self.cluster.get("v1", "Secret", manifests.BROKER_CERTIFICATE) is not None
@@ -91,6 +95,21 @@ class Stack:
     def ids(self) -> dict[str, str]:
         """Return the ids of the pool's bookies by pod, without those not known yet."""
         return {row["pod"]: row["id"] for row in self.pool()["status"]["bookies"] if "id" in row}
+
+    def volumes_of(self, pod: str, template: str = "") -> list[str]:
+        """Return the folders of a bookie's volumes on its machine. `template`: the beginning of the claims' names."""
+        found = []
+        for claim in self.cluster.items("v1", "PersistentVolumeClaim", BOOKIE_PODS):
+            name = str(claim["metadata"]["name"])
+            if name.startswith(template) and name.endswith(f"-{pod}"):
+                volume = self.cluster.get("v1", "PersistentVolume", claim["spec"]["volumeName"])
+                assert volume is not None, claim
+                found.append(str(volume["spec"]["local"]["path"]))
+        return found
+
+    def events(self, kind: str) -> list[str]:
+        """Return the reasons of the events about resources of a kind."""
+        return [one["reason"] for one in self.cluster.items("v1", "Event", field=f"involvedObject.kind={kind}")]
 
     def change_pool(self, **spec: Any) -> None:
         """Change fields of the pool's spec."""

@@ -102,8 +102,7 @@ def test_three_brokers_are_replaced_killed_and_drained_to_two(one_broker: Stack,
     wait_until_open(stack, 2, DRAIN_S)
     measured("from 3 to 2 brokers", time.monotonic() - start_s)
     assert sorted(uids(stack)) == [f"{manifests.LEDGER}-broker-{number}" for number in range(2)]
-    events = [one["reason"] for one in stack.cluster.items("v1", "Event", field="involvedObject.kind=ManagedLedger")]
-    assert "BrokerDrained" in events, "it was drained before its pod ended"
+    assert "BrokerDrained" in stack.events("ManagedLedger"), "it was drained before its pod ended"
     stack.goes_on()
     measured("longest pause of acknowledgements while one left", stack.longest_pause_s())
     stack.check_all()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import FOLDER, NAMESPACE_PREFIX, stacks
+from tests.e2e.conftest import BOUNDED_STORAGE, FOLDER, NAMESPACE_PREFIX, stacks
 from tests.e2e.faults import FAULTS, Fault, MachineKilled
 from tests.e2e.kube import Cluster, until
 from tests.e2e.stack import Stack
@@ -28,12 +28,6 @@ AT_ONCE = 3
 PAUSE_S = (2.0, 15.0)
 RATE = 50
 READING_S = 3000.0
-STORAGE = {
-    "journal": {"size": "1Gi", "storageClassName": "bounded"},
-    "ledgers": {"size": "3Gi", "storageClassName": "bounded"},
-    "reclaimPolicy": "Delete",
-}
-"""Volumes that hold no more than their size, so that a test can fill one."""
 
 
 @pytest.fixture
@@ -48,7 +42,7 @@ def chaos(cluster: Cluster) -> Iterator[Stack]:
         rate=RATE,
         etcd_members=3,
         load_apart=True,
-        pool_spec={"storage": STORAGE},
+        pool_spec={"storage": BOUNDED_STORAGE},
     )
     stacks.append(made)
     made.create()
