@@ -181,3 +181,27 @@ async def test_an_unload_while_clients_ask_ends_in_an_answer(spread: Spread) -> 
 
     found = await asyncio.gather(*(ask(number) for number in range(3)), *(unload(number) for number in range(3)))
     assert set(found) <= {200, 204}
+
+
+async def test_every_broker_lists_the_non_persistent_topics_of_all(spread: Spread) -> None:
+    root, unstored = "/admin/v2/non-persistent/public/default", parse_topic("non-persistent://public/default/spread")
+    assert await spread.call(0, "PUT", f"{root}/spread/partitions", PARTITIONS) == (204, None)
+    names = sorted(str(name) for name in unstored.partitions(PARTITIONS))
+    for number, name in enumerate(unstored.partitions(PARTITIONS)):
+        assert (await spread.call(number % 3, "GET", f"{root}/{name.local}/stats"))[0] == 200
+    for number in range(3):
+        assert await spread.call(number, "GET", root) == (200, names)
+        status, stats = await spread.call(number, "GET", f"{root}/spread/partitioned-stats")
+        assert (status, sorted(stats["partitions"])) == (200, names)
+        assert await spread.call(number, "GET", f"{NAMESPACE}/topics?mode=NON_PERSISTENT") == (200, names)
+
+
+async def test_a_bundle_that_moves_takes_its_non_persistent_topics_away(spread: Spread) -> None:
+    root, name = "/admin/v2/non-persistent/public/default", parse_topic("non-persistent://public/default/moves")
+    assert await spread.call(0, "PUT", f"{root}/moves") == (204, None)
+    (owner,) = [broker for broker in spread.world.brokers if broker.topics.non_persistent.find(name)]
+    topic = owner.topics.non_persistent.find(name)
+    bundle = await owner.owners.bundle_of(name)
+    assert await spread.call(0, "PUT", f"{NAMESPACE}/{bundle.range}/unload") == (204, None)
+    assert topic is not None and topic.closing
+    assert not any(broker.topics.non_persistent.find(name) for broker in spread.world.brokers)

@@ -287,7 +287,10 @@ def test_partitioned_topics(broker: BrokerProcess) -> None:
 
 
 def test_what_is_not_served_says_so(broker: BrokerProcess) -> None:
-    assert refused(broker, "PUT", "/admin/v2/non-persistent/public/default/t")[0] == 412
+    broker.rest("PUT", "/admin/v2/non-persistent/public/default/unstored")
+    for method, end in (("POST", "terminate"), ("GET", "internalStats"), ("POST", "createMissedPartitions")):
+        assert refused(broker, method, f"/admin/v2/non-persistent/public/default/unstored/{end}")[0] == 412
+    broker.rest("DELETE", "/admin/v2/non-persistent/public/default/unstored")
     assert broker.rest("GET", "/admin/v2/non-persistent/public/default") == []
     schema = "/admin/v2/schemas/public/default/t/schema"
     assert refused(broker, "GET", schema)[0] == 404

@@ -88,7 +88,10 @@ class _Building:
         urls = replace(self.ports.urls, listeners=settings.listeners)
         await initialise_cluster(policies, urls)
         owners = Owners(self._metadata, policies, urls, self.ports.broker_id)
-        registration = Registration(self._metadata, self.ports.broker_id, urls, __version__, self._clock)
+        unstored = self._settings.topics.non_persistent.enabled
+        registration = Registration(
+            self._metadata, self.ports.broker_id, urls, __version__, self._clock, non_persistent=unstored
+        )
         await registration.register()
         names = ProducerNames(settings.cluster, await registration.instance_number())
         factory = ManagedLedgerFactory(

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, answer_in_pieces, done
 from quire_broker.admin.context import broker_of, bundles_of
+from quire_broker.admin.non_persistent import unstored_stats
 from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
 from quire_broker.admin.stats import topic_stats
@@ -15,7 +16,7 @@ from quire_broker.balancing.assignments import leader_of
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
-from quire_broker.balancing.usage import bundle_stats, with_bundles
+from quire_broker.balancing.usage import AnyTopic, bundle_stats, with_bundles
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.owners import Bundle
 from quire_broker.server.broker import RunningBroker
@@ -116,31 +117,40 @@ async def load_report(request: web.Request) -> web.Response:
 
 
 async def topics(request: web.Request) -> web.StreamResponse:
-    """Return the stats of the topics of this broker: `{namespace: {bundle: {"persistent": {topic: stats}}}}`."""
+    """Return the stats of the topics of this broker: `{namespace: {bundle: {domain: {topic: stats}}}}`."""
     broker = broker_of(request)
     return await answer_in_pieces(request, _topics(broker, await _by_bundle(broker)))
 
 
-async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[Topic]]]:
+async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[AnyTopic]]]:
     """Return the loaded topics by namespace and bundle, without those whose namespace is gone."""
-    found: dict[str, dict[str, list[Topic]]] = {}
-    async for topic, bundle in with_bundles(broker.policies, broker.topics.loaded):
+    found: dict[str, dict[str, list[AnyTopic]]] = {}
+    async for topic, bundle in with_bundles(broker.policies, broker.topics.everything):
         found.setdefault(str(bundle.namespace), {}).setdefault(bundle.range, []).append(topic)
     return found
 
 
-def _topics(broker: RunningBroker, grouped: dict[str, dict[str, list[Topic]]]) -> Iterator[str]:
+def _topics(broker: RunningBroker, grouped: dict[str, dict[str, list[AnyTopic]]]) -> Iterator[str]:
     """Yield the JSON text of the stats, one topic at a time."""
     yield "{"
     for number, (namespace, bundles) in enumerate(grouped.items()):
         yield f"{', ' if number else ''}{json.dumps(namespace)}: {{"
         for place, (name, found) in enumerate(bundles.items()):
-            yield f'{", " if place else ""}{json.dumps(name)}: {{"persistent": {{'
-            for index, topic in enumerate(found):
-                yield f"{', ' if index else ''}{json.dumps(str(topic.name))}: {json.dumps(topic_stats(topic, broker))}"
-            yield "}}"
+            yield f"{', ' if place else ''}{json.dumps(name)}: {{"
+            for rank, domain in enumerate(sorted({topic.name.domain for topic in found}, reverse=True)):
+                yield f"{', ' if rank else ''}{json.dumps(domain)}: {{"
+                chosen = [topic for topic in found if topic.name.domain == domain]
+                for index, topic in enumerate(chosen):
+                    value = json.dumps(_any_stats(topic, broker))
+                    yield f"{', ' if index else ''}{json.dumps(str(topic.name))}: {value}"
+                yield "}"
+            yield "}"
         yield "}"
     yield "}"
+
+
+def _any_stats(topic: AnyTopic, broker: RunningBroker) -> dict[str, Any]:
+    return topic_stats(topic, broker) if isinstance(topic, Topic) else unstored_stats(topic, broker)
 
 
 async def split(request: web.Request) -> web.Response:
@@ -161,5 +171,5 @@ async def split(request: web.Request) -> web.Response:
 
 
 async def _stats(broker: RunningBroker, bundle: Bundle) -> BundleStats:
-    measured = await bundle_stats(broker.owners, broker.policies, broker.topics.loaded)
+    measured = await bundle_stats(broker.owners, broker.policies, broker.topics.everything)
     return measured.get(BundleName(str(bundle))) or BundleStats()

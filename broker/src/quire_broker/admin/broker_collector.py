@@ -76,6 +76,7 @@ def _families(broker: RunningBroker) -> Families:
     for name, text, value in (
         ("pulsar_active_connections", "open connections", len(broker.sessions)),
         ("pulsar_broker_topics_count", "loaded topics", len(broker.topics.loaded)),
+        ("quire_broker_non_persistent_topics", "non-persistent topics", len(broker.topics.non_persistent.loaded)),
         ("pulsar_ml_cache_used_size", "bytes in the entry cache", cache.size_bytes),
         ("quire_broker_publish_pending_bytes", "bytes received and not yet stored", broker.budget.used_bytes),
         ("quire_broker_bundles_owned", "bundles that this broker owns", len(broker.owners.held)),
@@ -90,6 +91,11 @@ def _families(broker: RunningBroker) -> Families:
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (
         ("quire_broker_topics_closed_total", "topics closed because nothing used them", broker.unused.closed),
+        (
+            "quire_broker_non_persistent_dropped_total",
+            "messages that subscriptions of non-persistent topics lost, because no consumer could take them",
+            broker.topics.non_persistent.dropped,
+        ),
         ("quire_broker_publish_pauses_total", "times reading paused", broker.budget.pauses),
         ("quire_broker_background_failures_total", "background tasks that failed", broker.background_failures),
         (

@@ -10,7 +10,7 @@ from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.admin.answers import flag
 from quire_broker.admin.forwarding import ElsewhereError, is_forwarded
-from quire_broker.errors import NotFoundError, ServiceNotReadyError, TopicNotFoundError
+from quire_broker.errors import NotAllowedError, NotFoundError, ServiceNotReadyError, TopicNotFoundError
 from quire_broker.limits import HEALTH_S, OWNER_SETTLES_S
 from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
 from quire_broker.ownership.owners import Bundle, Owner
@@ -70,7 +70,9 @@ async def owned_topic(request: web.Request, *, create: bool = False) -> Topic:
 
 
 async def topic_here(broker: RunningBroker, name: TopicName, *, create: bool = False) -> Topic:
-    """Return the loaded topic, which this broker owns. TopicNotFoundError if it does not exist."""
+    """Return the loaded topic, which this broker owns. TopicNotFoundError; NotAllowedError for one without storage."""
+    if not name.persistent:
+        raise NotAllowedError(f"this needs stored messages, and {name} is non-persistent")
     if not create and not await broker.topics.exists(name):
         raise TopicNotFoundError(f"Topic {name} not found")
     return await broker.topics.get(name, create=create)

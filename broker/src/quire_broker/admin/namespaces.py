@@ -14,12 +14,13 @@ from aiohttp import web
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of, topic_here
+from quire_broker.admin.non_persistent import names_of
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
 from quire_broker.admin.topics import delete_partitions, delete_topics
 from quire_broker.balancing.history import forget_averages
 from quire_broker.errors import AuthorizationError, ConflictError, NotAllowedError, NotFoundError
-from quire_broker.names import TopicName
+from quire_broker.names import NON_PERSISTENT, TopicName, parse_topic
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
@@ -145,8 +146,13 @@ async def delete(request: web.Request) -> web.Response:
     namespace = namespace_of(request)
     await _policies(request)
     topics = await broker.topics.list(namespace)
-    if topics and not flag(request, "force"):
+    unstored = [parse_topic(name) for name in await names_of(request)]
+    recorded = [name async for name in broker.policies.partitioned_topics(namespace, NON_PERSISTENT)]
+    if (topics or unstored or recorded) and not flag(request, "force"):
         raise ConflictError("Cannot delete non empty namespace")
+    for name in recorded:
+        await delete_partitions(request, name, force=True)
+    await delete_topics(request, unstored, force=True)
     for partitioned in {name.partitioned for name in topics if name.partition >= 0}:
         if await broker.policies.partitions(partitioned, fresh=True):
             await delete_partitions(request, partitioned, force=True)
@@ -160,10 +166,12 @@ async def delete(request: web.Request) -> web.Response:
 async def list_topics(request: web.Request) -> web.Response:
     """Return full names, including partitions."""
     await _policies(request)
-    if request.query.get("mode", "PERSISTENT").upper() == "NON_PERSISTENT":
-        return answer([])
-    topics = await broker_of(request).topics.list(namespace_of(request))
-    return answer([str(name) for name in topics if not name.is_system or flag(request, "includeSystemTopic")])
+    mode = request.query.get("mode", "PERSISTENT").upper()
+    found = await names_of(request) if mode in ("NON_PERSISTENT", "ALL") else []
+    if mode != "NON_PERSISTENT":
+        topics = await broker_of(request).topics.list(namespace_of(request))
+        found += [str(name) for name in topics if not name.is_system or flag(request, "includeSystemTopic")]
+    return answer(sorted(found))
 
 
 async def bundles(request: web.Request) -> web.Response:

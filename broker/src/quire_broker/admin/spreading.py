@@ -109,13 +109,14 @@ async def on_bundles(
     method: str = "",
     suffix: str,
     query: Mapping[str, str] | None = None,
+    root: str = "/admin/v2/namespaces",
 ) -> dict[Bundle, Any]:
     """Do the work for each bundle that has an owner, there. No bundle is taken; see `on_topics` for the rest."""
     owners = broker_of(request).owners
     method, asked, body = await _sent(request, method, query)
 
     def part(bundle: Bundle) -> Part:
-        call = Call(method, f"/admin/v2/namespaces/{bundle}{suffix}{asked}", body)
+        call = Call(method, f"{root}/{bundle}{suffix}{asked}", body)
         return Part(str(bundle), lambda: owners.owner_of(bundle, take=False), lambda: work(bundle), call)
 
     parts = {bundle: part(bundle) for bundle in bundles}

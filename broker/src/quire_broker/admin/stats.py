@@ -14,7 +14,8 @@ from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
 
-def _publisher(producer: Producer) -> dict[str, Any]:
+def publisher_stats(producer: Producer) -> dict[str, Any]:
+    """Return the PublisherStats of one producer."""
     stats = producer.stats
     return {
         "accessMode": producer.mode.name.title().replace("_", ""),
@@ -32,7 +33,8 @@ def _publisher(producer: Producer) -> dict[str, Any]:
     }
 
 
-def _consumer(consumer: Consumer) -> dict[str, Any]:
+def consumer_stats(consumer: Consumer) -> dict[str, Any]:
+    """Return the ConsumerStats of one consumer."""
     stats = consumer.stats
     return {
         "msgRateOut": stats.message_rate.per_s,
@@ -70,7 +72,7 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
         "unackedMessages": sum(consumer.unacked for consumer in consumers),
         "type": subscription.type_name,
         "msgRateExpired": 0.0,
-        "consumers": [_consumer(consumer) for consumer in consumers],
+        "consumers": [consumer_stats(consumer) for consumer in consumers],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
         "isReplicated": subscription.replicated,
@@ -108,7 +110,7 @@ def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
         "storageSize": topic.ledger.size_bytes,
         "backlogSize": backlog.size_bytes,
         **_backlog_quotas(topic, broker.clock.now_ms()),
-        "publishers": [_publisher(producer) for producer in topic.producers.connected],
+        "publishers": [publisher_stats(producer) for producer in topic.producers.connected],
         "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,
         "replication": {},

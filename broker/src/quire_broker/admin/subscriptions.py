@@ -9,6 +9,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_bookie.errors import QuireError
 from quire_broker.admin.answers import answer, body_of, done, flag
 from quire_broker.admin.context import broker_of, topic_here, topic_name_of
+from quire_broker.admin.non_persistent import unstored_here
 from quire_broker.admin.properties import properties_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners
@@ -17,6 +18,7 @@ from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
 from quire_broker.policies.fields import INT_MAX, LONG_MAX
 from quire_broker.topic.client_names import check_name
+from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.policy_limits import require_subscription
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
@@ -26,11 +28,12 @@ _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 
 def routes() -> Iterator[Route]:
     """Yield the routes of this module."""
+    any_topic = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+    yield Route("GET", any_topic + "/subscriptions", list_subscriptions, Need.CONSUME)
+    yield Route("DELETE", any_topic + "/subscription/{subscription}", delete, Need.CONSUME)
     topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}"
     one = topic + "/subscription/{subscription}"
-    yield Route("GET", topic + "/subscriptions", list_subscriptions, Need.CONSUME)
     yield Route("PUT", one, create, Need.CONSUME)
-    yield Route("DELETE", one, delete, Need.CONSUME)
     yield Route("POST", one + "/skip_all", skip_all, Need.CONSUME)
     yield Route("POST", one + "/skip/{count}", skip, Need.CONSUME)
     yield Route("POST", one + "/expireMessages/{seconds}", expire, Need.CONSUME)
@@ -81,9 +84,11 @@ def _is_id(value: object) -> TypeGuard[int]:
 
 
 async def list_subscriptions(request: web.Request) -> web.Response:
-    """List the names of the durable subscriptions."""
+    """List the names of the durable subscriptions, or of all those of a non-persistent topic."""
 
     async def one(name: TopicName) -> list[str]:
+        if not name.persistent:
+            return list((await unstored_here(broker_of(request), name)).subscriptions)
         return [found.name for found in (await _topic(request, name)).durable_subscriptions]
 
     found = await at_owners(request, one)
@@ -119,7 +124,8 @@ async def delete(request: web.Request) -> web.Response:
     subscription_name = request.match_info["subscription"]
 
     async def one(name: TopicName) -> None:
-        topic = await _topic(request, name)
+        topic: Topic | NonPersistentTopic
+        topic = await (_topic(request, name) if name.persistent else unstored_here(broker_of(request), name))
         try:
             await topic.drop_subscription(subscription_name, force=flag(request, "force"))
         except ConflictError as error:

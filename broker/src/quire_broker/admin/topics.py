@@ -8,8 +8,9 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_here, topic_name_of
+from quire_broker.admin.non_persistent import BUNDLES, names_of, unstored_here, unstored_stats
 from quire_broker.admin.properties import properties_of, shown_properties
-from quire_broker.admin.routes import Need, Reach, Route
+from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
 from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
@@ -24,6 +25,7 @@ def routes() -> Iterator[Route]:
     root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
     topic = root + "/{topic}"
     yield Route("GET", root, list_topics, Need.LIST)
+    yield Route("GET", BUNDLES + f"/{{tenant}}/{{namespace}}/{BUNDLE}", list_bundle, Need.LIST)
     yield Route("GET", root + "/partitioned", list_partitioned, Need.LIST)
     yield Route("PUT", topic, create, Need.NAMESPACE)
     yield Route("DELETE", topic, delete, Need.NAMESPACE)
@@ -45,7 +47,7 @@ def routes() -> Iterator[Route]:
 
 def _persistent(name: TopicName) -> TopicName:
     if not name.persistent:
-        raise NotAllowedError("non-persistent topics are not supported yet")
+        raise NotAllowedError(f"this needs stored messages, and {name} is non-persistent")
     return name
 
 
@@ -56,9 +58,14 @@ async def list_topics(request: web.Request) -> web.Response:
     if await broker.policies.policies(namespace) is None:
         raise NotFoundError("Namespace does not exist")
     if request.match_info["domain"] != PERSISTENT:
-        return answer([])
+        return answer(await names_of(request))
     found = await broker.topics.list(namespace)
     return answer([str(name) for name in found if not name.is_system or flag(request, "includeSystemTopic")])
+
+
+async def list_bundle(request: web.Request) -> web.Response:
+    """List the full names of the non-persistent topics of one bundle."""
+    return answer(await names_of(request))
 
 
 async def list_partitioned(request: web.Request) -> web.Response:
@@ -71,13 +78,19 @@ async def list_partitioned(request: web.Request) -> web.Response:
 async def create(request: web.Request) -> web.Response:
     """Create a plain topic; 409 if it exists, plain or partitioned."""
     broker = broker_of(request)
-    name = _persistent(topic_name_of(request))
+    name = topic_name_of(request)
     properties = properties_of(await object_of(request))
+    if properties and not name.persistent:
+        raise NotAllowedError(f"{name} is non-persistent and cannot store properties: create it without them")
     if await broker.policies.policies(name.namespace) is None:
         raise NotFoundError("Namespace not found")
     await require_owner(request, name)
-    if await broker.topics.exists(name) or await broker.policies.partitions(name):
+    existing = broker.topics.non_persistent.find(name) is not None or await broker.topics.exists(name)
+    if existing or await broker.policies.partitions(name):
         raise ConflictError("This topic already exists")
+    if not name.persistent:
+        await unstored_here(broker, name, create=True)
+        return done()
     topic = await broker.topics.create(name)
     for key, value in properties.items():
         await topic.ledger.set_property(key, value)
@@ -87,7 +100,7 @@ async def create(request: web.Request) -> web.Response:
 async def delete(request: web.Request) -> web.Response:
     """Delete a plain topic; 412 while it is in use, unless forced."""
     broker = broker_of(request)
-    name = _persistent(topic_name_of(request))
+    name = topic_name_of(request)
     await require_owner(request, name)
     if await broker.policies.partitions(name):
         raise ConflictError(f"{name} is a partitioned topic, instead of calling delete topic, call delete-partitioned")
@@ -97,7 +110,10 @@ async def delete(request: web.Request) -> web.Response:
 
 async def _delete(broker: RunningBroker, name: TopicName, *, force: bool) -> None:
     try:
-        await broker.topics.delete(name, force=force)
+        if name.persistent:
+            await broker.topics.delete(name, force=force)
+        else:
+            broker.topics.non_persistent.delete(name, force=force)
     except ConflictError as error:
         raise RefusedError(412, str(error)) from error
 
@@ -124,7 +140,7 @@ async def create_partitioned(request: web.Request) -> web.Response:
     """Create a partitioned topic. Its partitions are created when they are first used."""
     body = await body_of(request)
     properties = properties_of(body.get("properties") or {}) if isinstance(body, dict) else {}
-    name = _persistent(topic_name_of(request))
+    name = topic_name_of(request)
     await broker_of(request).topics.create_partitioned(name, await _count_of(request), properties)
     return done()
 
@@ -132,14 +148,14 @@ async def create_partitioned(request: web.Request) -> web.Response:
 async def grow_partitioned(request: web.Request) -> web.Response:
     """Add partitions. Each has the subscriptions of the first one from its first message on."""
     broker = broker_of(request)
-    name = _persistent(topic_name_of(request))
+    name = topic_name_of(request)
     await broker.topics.grow_partitioned(name, await _count_of(request))
     return done()
 
 
 async def delete_partitioned(request: web.Request) -> web.Response:
     """Delete a partitioned topic and its partitions."""
-    await delete_partitions(request, _persistent(topic_name_of(request)))
+    await delete_partitions(request, topic_name_of(request))
     return done()
 
 
@@ -186,7 +202,15 @@ async def _create_partitions(request: web.Request, name: TopicName) -> None:
 
 async def stats(request: web.Request) -> web.Response:
     """Return TopicStats."""
-    return answer(topic_stats(await owned_topic(request), broker_of(request)))
+    name = topic_name_of(request)
+    await require_owner(request, name)
+    return answer(await _stats_here(broker_of(request), name))
+
+
+async def _stats_here(broker: RunningBroker, name: TopicName) -> Any:
+    if name.persistent:
+        return topic_stats(await topic_here(broker, name), broker)
+    return unstored_stats(await unstored_here(broker, name), broker)
 
 
 async def stats_of_partitions(request: web.Request) -> web.Response:
@@ -194,7 +218,7 @@ async def stats_of_partitions(request: web.Request) -> web.Response:
     broker = broker_of(request)
 
     async def one(name: TopicName) -> Any:
-        return topic_stats(await topic_here(broker, name), broker)
+        return await _stats_here(broker, name)
 
     count, found = await _of_partitions(request, one, "/stats")
     each = {str(name): value for name, value in found.items()}
@@ -216,7 +240,7 @@ async def _of_partitions(
     request: web.Request, work: Callable[[TopicName], Awaitable[Any]], suffix: str
 ) -> tuple[int, dict[TopicName, Any]]:
     """Return the number of partitions, and the result of each that has been used."""
-    name = _persistent(topic_name_of(request))
+    name = topic_name_of(request)
     count = await broker_of(request).policies.partitions(name, fresh=True)
     if not count:
         raise TopicNotFoundError(f"Partitioned Topic {name} not found")
@@ -251,9 +275,12 @@ async def unload(request: web.Request) -> web.Response:
     """Close the topic at its owner; clients look it up again. For a partitioned topic: all its partitions."""
     broker = broker_of(request)
     topics, here = broker.topics, moved_to(broker.urls)
-    _persistent(topic_name_of(request))
 
     async def one(name: TopicName) -> None:
+        unstored = topics.non_persistent.find(name)
+        if unstored is not None:
+            topics.non_persistent.let_go(unstored, here)
+            return
         if not await topics.exists(name):
             raise TopicNotFoundError(f"Topic {name} not found")
         await topics.reload(name, here)

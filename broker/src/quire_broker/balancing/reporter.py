@@ -89,7 +89,7 @@ class Reporter:
         self.published += 1
 
     async def _report(self, *, measure: bool = True) -> Json:
-        self._bundles = await bundle_stats(self._owners, self._policies, self._topics.loaded)
+        self._bundles = await bundle_stats(self._owners, self._policies, self._topics.everything)
         return report_of(
             self._meter.measure() if measure else self._meter.last,
             self._bundles,

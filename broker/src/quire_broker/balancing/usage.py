@@ -1,7 +1,7 @@
 """Measures what this broker uses, and what its topics do, by bundle."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from quire_bookie.env.machine import machine_cpus, machine_memory_bytes, process_cpu_s, process_memory_bytes
 from quire_broker.balancing.load_report import BundleStats, Usage
@@ -10,8 +10,10 @@ from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle, Owners
 from quire_broker.policies.bundles import Bundles, hash_of
 from quire_broker.policies.store import PolicyStore
+from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
 
+AnyTopic = Topic | NonPersistentTopic
 TOPICS_PER_STEP = 500
 """Topics looked at in one step of the event loop."""
 
@@ -51,7 +53,7 @@ class UsageMeter:
         return self.last
 
 
-async def with_bundles(policies: PolicyStore, topics: list[Topic]) -> AsyncIterator[tuple[Topic, Bundle]]:
+async def with_bundles(policies: PolicyStore, topics: Sequence[AnyTopic]) -> AsyncIterator[tuple[AnyTopic, Bundle]]:
     """Yield topics with their bundles, a few at a time: other work goes on. Omits those whose namespace is gone."""
     rings: dict[NamespaceName, Bundles | None] = {}
     for number, topic in enumerate(topics):
@@ -65,7 +67,9 @@ async def with_bundles(policies: PolicyStore, topics: list[Topic]) -> AsyncItera
             yield topic, Bundle(namespace, ring.bundle_of(str(topic.name)))
 
 
-async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic]) -> dict[BundleName, BundleStats]:
+async def bundle_stats(
+    owners: Owners, policies: PolicyStore, topics: Sequence[AnyTopic]
+) -> dict[BundleName, BundleStats]:
     """Count the loaded topics of each bundle that is ours."""
     found = {each: BundleStats() for each in owners.held}
     async for topic, bundle in with_bundles(policies, topics):
@@ -74,7 +78,7 @@ async def bundle_stats(owners: Owners, policies: PolicyStore, topics: list[Topic
     return {BundleName(str(bundle)): stats for bundle, stats in found.items()}
 
 
-def _count(stats: BundleStats, topic: Topic) -> None:
+def _count(stats: BundleStats, topic: AnyTopic) -> None:
     stats.topics += 1
     stats.topic_hashes.append(hash_of(str(topic.name)))
     stats.rate_in += topic.rates.messages.per_s

@@ -37,6 +37,7 @@ from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
+from quire_broker.topic.non_persistent_topics import NonPersistentSettings
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
 
@@ -103,6 +104,9 @@ def serving_settings(
         balancing=config.part(BalancingSettings),
         topics=TopicsSettings(
             auto_create=config.allow_auto_topic_creation,
+            non_persistent=NonPersistentSettings(
+                enabled=config.non_persistent_topics, close_after_s=config.part(UnusedTopicSettings).close_after_s
+            ),
             topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
             ledger=ledger,
         ),

@@ -165,6 +165,9 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
     allow_auto_topic_creation: bool = Field(
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
     )
+    non_persistent_topics: bool = Field(
+        True, alias="enableNonPersistentTopics", description="serve topics whose messages are not stored"
+    )
 
 
 class BrokerConfig(BrokerSecurityConfig, MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig, ServingConfig):

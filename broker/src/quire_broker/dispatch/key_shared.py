@@ -10,11 +10,10 @@ from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
 from quire_broker.dispatch.shared import Handout, SharedDispatcher
-from quire_broker.dispatch.slots import HashRing, Slots, SplitRanges, StickyRanges
+from quire_broker.dispatch.slots import Slots, StickyRanges, slots_of
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import KNOWN_KEY_BYTES_MAX, KNOWN_KEYS_MAX, DispatchSettings
 from quire_broker.wire.entry import EntrySummary
-from quire_broker.wire.kinds import KeySharedMode
 
 
 class SlotHolders:
@@ -66,14 +65,9 @@ class KeySharedDispatcher(SharedDispatcher):
         super().__init__(cursor, ledger, settings, clock)
         self.mode = key_shared.mode
         self.allow_out_of_order = key_shared.allow_out_of_order
-        self.sticky: StickyRanges[Consumer] | None = None
         self.slots: Slots[Consumer]
-        if self.mode is KeySharedMode.STICKY:
-            self.slots = self.sticky = StickyRanges()
-        elif settings.key_shared_consistent_hashing:
-            self.slots = HashRing()
-        else:
-            self.slots = SplitRanges()
+        self.sticky: StickyRanges[Consumer] | None
+        self.slots, self.sticky = slots_of(self.mode, consistent_hashing=settings.key_shared_consistent_hashing)
         self.holders = SlotHolders()
         self._known_slots: dict[bytes, int] = {}
 

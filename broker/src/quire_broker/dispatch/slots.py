@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from quire_broker.errors import ConsumerAssignError
+from quire_broker.wire.kinds import KeySharedMode
 from quire_broker.wire.murmur import key_hash
 
 C = TypeVar("C")
@@ -184,3 +185,11 @@ class StickyRanges(Generic[C]):
         self._ranges = sorted(ranges, key=lambda held: held[0])
         self._ends = [end for _, end, _ in self._ranges]
         assert all(end < held[0] for end, held in zip(self._ends, self._ranges[1:], strict=False))
+
+
+def slots_of(mode: KeySharedMode, *, consistent_hashing: bool) -> tuple[Slots[C], StickyRanges[C] | None]:
+    """Return the slots of a mode, and the same as StickyRanges if the clients request them."""
+    if mode is KeySharedMode.STICKY:
+        sticky = StickyRanges[C]()
+        return sticky, sticky
+    return (HashRing[C]() if consistent_hashing else SplitRanges[C]()), None

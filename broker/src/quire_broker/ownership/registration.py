@@ -61,7 +61,7 @@ async def follow_registrations(
         await watch.close()
 
 
-def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
+def broker_data(urls: BrokerUrls, version: str, now_ms: int, *, non_persistent: bool = True) -> Json:
     """Return the data that other brokers and tools read, without any load yet."""
     idle = {"usage": 0.0, "limit": 100.0}
     found = {
@@ -72,7 +72,7 @@ def broker_data(urls: BrokerUrls, version: str, now_ms: int) -> Json:
     }
     return {key: url for key, url in found.items() if url} | {
         "persistentTopicsEnabled": True,
-        "nonPersistentTopicsEnabled": False,
+        "nonPersistentTopicsEnabled": non_persistent,
         "cpu": idle,
         "memory": idle,
         "directMemory": idle,
@@ -112,11 +112,19 @@ class Registration:
     """Keeps the broker's node alive while `run` runs."""
 
     def __init__(
-        self, metadata: MetadataStore, broker_id: str, urls: BrokerUrls, version: str, clock: WallClock
+        self,
+        metadata: MetadataStore,
+        broker_id: str,
+        urls: BrokerUrls,
+        version: str,
+        clock: WallClock,
+        *,
+        non_persistent: bool = True,
     ) -> None:
+        """`non_persistent`: whether the broker serves topics whose messages are not stored."""
         self._metadata = metadata
         self._key = f"{BROKERS}/{broker_id}"
-        self.data = broker_data(urls, version, clock.now_ms())
+        self.data = broker_data(urls, version, clock.now_ms(), non_persistent=non_persistent)
         """The content of the node."""
         self._renewed = asyncio.Event()
         self._forget_session = metadata.on_session(self._session_changed)

@@ -277,6 +277,7 @@ class RunningBroker:
 
     async def _unload_topics(self, bundle: Bundle) -> None:
         await asyncio.gather(*(self.topics.unload(topic.name) for topic in await self.handover.topics_of(bundle)))
+        await self.handover.let_go_unstored(bundle)
 
     async def drain(self) -> None:
         """Hand every bundle to other brokers and take none any more; the broker itself continues to run."""

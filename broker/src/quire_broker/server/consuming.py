@@ -11,6 +11,7 @@ from functools import partial
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker import limits
+from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeyShared
 from quire_broker.errors import (
     ConsumerNotFoundError,
@@ -20,7 +21,7 @@ from quire_broker.errors import (
     TooManyOperationsError,
 )
 from quire_broker.limits import BATCH_MESSAGES_MAX
-from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
+from quire_broker.managed_ledger.position import Position
 from quire_broker.names import parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
@@ -29,8 +30,7 @@ from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
 from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
-from quire_broker.topic.subscription import Consumer, Subscription
-from quire_broker.topic.topic import Topic
+from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire import commands
 from quire_broker.wire.entry import deliverable
 from quire_broker.wire.hot import MessageHeads
@@ -48,8 +48,8 @@ _BROKER_METADATA_MAGIC = b"\x0e\x02"
 class _Attached:
     """A consumer with everything needed to deliver to it."""
 
-    topic: Topic
-    subscription: Subscription
+    topic: ServedTopic
+    subscription: ServedSubscription
     consumer: Consumer
     heads: MessageHeads
 
@@ -133,24 +133,15 @@ class Consuming:
     async def _subscribe(self, request: pb.CommandSubscribe, spec: ConsumerSpec) -> bytes | None:
         name = parse_topic(request.topic)
         await self._rights().require_subscribe(name, request.subscription)
-        topic = await self._parts.topics.get(name, create=request.force_topic_creation)
+        topic = await self._parts.topics.serve(name, create=request.force_topic_creation)
         await schemas.of_consumer(self._parts, self._rights(), topic, request.subscription, request.schema)
         policies = await self._parts.topics.rules(topic)
         policy_limits.require_type(policies, topic, spec.subscription_type)
-        policy_limits.require_subscription(policies, topic, request.subscription, by_client=spec.durable)
-        if spec.durable:
-            subscription = await topic.subscription(
-                request.subscription,
-                create=True,
-                initial=EARLIEST if spec.initial is InitialPosition.EARLIEST else LATEST,
-                properties=dict(spec.subscription_properties),
-            )
-            if request.HasField("replicate_subscription_state"):
-                await subscription.set_replicated(request.replicate_subscription_state)
-        else:
-            subscription = await topic.reader_subscription(
-                request.subscription, LATEST if spec.start is None else spec.start
-            )
+        creates = spec.durable and name.persistent
+        policy_limits.require_subscription(policies, topic, request.subscription, by_client=creates)
+        subscription = await topic.subscribed(request.subscription, spec)
+        if spec.durable and request.HasField("replicate_subscription_state"):
+            await subscription.set_replicated(request.replicate_subscription_state)
         try:
             admit = partial(policy_limits.require_consumer, policies, topic, subscription)
             consumer = await subscription.add_consumer(spec, self, admit)
@@ -175,7 +166,7 @@ class Consuming:
         return commands.success(request.request_id)
 
     @staticmethod
-    async def _detach(topic: Topic, subscription: Subscription, consumer: Consumer) -> None:
+    async def _detach(topic: ServedTopic, subscription: ServedSubscription, consumer: Consumer) -> None:
         await subscription.remove_consumer(consumer)
         await topic.consumer_left(subscription)
 
@@ -222,7 +213,7 @@ class Consuming:
         """Return the topic's last message and the subscription's mark-delete position."""
         attached = self._attached(request.consumer_id)
         position, batch_index = await attached.topic.last_message()
-        mark = attached.subscription.cursor.mark_delete
+        mark = attached.subscription.mark_delete
         last = (position.ledger_id, position.entry_id, attached.topic.name.partition, batch_index)
         return commands.last_message_id(request.request_id, last, (mark.ledger_id, mark.entry_id))
 
@@ -242,7 +233,7 @@ class Consuming:
         answer.type = attached.subscription.type_name
         answer.msgRateOut = consumer.stats.message_rate.per_s
         answer.msgThroughputOut = consumer.stats.byte_rate.per_s
-        answer.msgBacklog = attached.subscription.cursor.backlog
+        answer.msgBacklog = attached.subscription.backlog
         return commands.consumer_stats(answer)
 
     # commands that run at once, in order

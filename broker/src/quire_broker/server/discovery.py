@@ -45,7 +45,9 @@ async def topics_of_namespace(parts: BrokerParts, rights: Rights, request: pb.Co
     namespace = parse_namespace(request.namespace)
     await rights.require_list(namespace)
     if request.mode in (TopicsMode.PERSISTENT, TopicsMode.ALL):
-        found = await parts.topics.list(namespace)
+        found += await parts.topics.list(namespace)
+    if request.mode in (TopicsMode.NON_PERSISTENT, TopicsMode.ALL):
+        found += await parts.topics.list_non_persistent(namespace)
     names = [str(name) for name in found if not name.is_system]
     current = topics_hash(names)
     changed = not request.topics_hash or request.topics_hash != current

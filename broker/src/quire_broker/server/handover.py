@@ -14,8 +14,9 @@ new owner fences the ledgers whatever the old one believes, so the offer saves t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from quire_bookie.errors import MetadataError, QuireError
 from quire_broker.errors import ServiceNotReadyError
@@ -31,10 +32,12 @@ from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners, owner_urls
 from quire_broker.policies.store import PolicyStore
 from quire_broker.server.steps import Steps
+from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 from quire_broker.wire.kinds import Moved
 
+T = TypeVar("T", Topic, NonPersistentTopic)
 NO_BROKER = ""
 """As the next owner: the bundle is released."""
 log = logging.getLogger("quire.broker.handover")
@@ -84,7 +87,15 @@ class Handover:
 
     async def topics_of(self, bundle: Bundle) -> list[Topic]:
         """Return the loaded topics of a bundle; without the metadata store possibly others of its namespace."""
-        topics = [topic for topic in self._topics.loaded if topic.name.namespace == bundle.namespace]
+        return await self._of(bundle, self._topics.loaded)
+
+    async def let_go_unstored(self, bundle: Bundle, moved: Moved | None = None) -> None:
+        """Forget the non-persistent topics of a bundle; their clients open them at the new owner."""
+        for topic in await self._of(bundle, self._topics.non_persistent.loaded):
+            self._topics.non_persistent.let_go(topic, moved)
+
+    async def _of(self, bundle: Bundle, loaded: Sequence[T]) -> list[T]:
+        topics = [topic for topic in loaded if topic.name.namespace == bundle.namespace]
         try:
             ring = await self._policies.bundles(bundle.namespace)
         except QuireError:
@@ -120,6 +131,7 @@ class Handover:
             finally:
                 for topic in closed:
                     self._topics.let_go(topic, moved)
+                await self.let_go_unstored(bundle, moved)
 
     async def _begin(self, bundle: Bundle, to: str | None, topics: list[Topic]) -> _Target | None:
         """Choose the next owner and announce the move, so that no other broker takes the bundle. Let it prepare."""

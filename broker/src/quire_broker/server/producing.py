@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
 from quire_broker.errors import ServiceNotReadyError, TooManyOperationsError, server_error_of
-from quire_broker.managed_ledger.position import LATEST
-from quire_broker.names import parse_topic
+from quire_broker.names import TopicName, parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
 from quire_broker.server.connection import Connection
@@ -17,7 +16,7 @@ from quire_broker.server.permission_watch import Opened
 from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.producers import Producer, Receipt
-from quire_broker.topic.topic import Topic
+from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire import commands
 from quire_broker.wire.frames import SendRun
 from quire_broker.wire.hot import encode_receipts
@@ -29,7 +28,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 class _OpenProducer:
     """A producer whose permission is checked again."""
 
-    topic: Topic
+    topic: ServedTopic
     producer: Producer
     rights: Rights
 
@@ -55,7 +54,7 @@ class Producing:
         self._rights = rights
         self._connection = connection
         self._call_soon = call_soon
-        self._producers: dict[int, tuple[Topic, Producer]] = {}
+        self._producers: dict[int, tuple[ServedTopic, Producer]] = {}
         self._being_made: set[int] = set()
         self._abandoned: set[int] = set()
         self._recently_closed: OrderedDict[int, None] = OrderedDict()
@@ -105,8 +104,7 @@ class Producing:
         await self._rights().require_produce(name)
         if request.initial_subscription_name:
             await self._rights().require_subscribe(name, request.initial_subscription_name)
-        topic = await self._parts.topics.get(name)
-        await self._parts.backlog_quotas.admit(topic)
+        topic = await self._topic(name)
         producer = Producer(
             producer_id=producer_id,
             name=request.producer_name or self._parts.names.next(),
@@ -123,7 +121,7 @@ class Producing:
         policies = await self._parts.topics.rules(topic)
         if request.initial_subscription_name:
             policy_limits.require_subscription(policies, topic, request.initial_subscription_name)
-            await topic.subscription(request.initial_subscription_name, create=True, initial=LATEST)
+            await topic.first_subscription(request.initial_subscription_name)
         policy_limits.require_producer(policies, topic, producer.name)
         last = await topic.add_producer(producer, presented)
         if self._connection.closed or producer_id in self._abandoned:
@@ -132,6 +130,14 @@ class Producing:
         self._recently_closed.pop(producer_id, None)
         self._producers[producer_id] = (topic, producer)
         return self._made(request.request_id, producer, last)
+
+    async def _topic(self, name: TopicName) -> ServedTopic:
+        """Return the topic of a new producer. ProducerHoldError, ProducerQuotaError: its backlog is at its quota."""
+        if not name.persistent:
+            return await self._parts.topics.non_persistent.get(name)
+        topic = await self._parts.topics.get(name)
+        await self._parts.backlog_quotas.admit(topic)
+        return topic
 
     def _check_names(self, request: pb.CommandProducer) -> None:
         """Raise NotAllowedError for invalid names and properties. A producer without a name gets one later."""

@@ -8,7 +8,7 @@ from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType, schema_id
 from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
-from quire_broker.topic.topic import Topic
+from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire import commands
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -68,7 +68,9 @@ async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, messa
     return NO_VERSION
 
 
-async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscription: str, message: pb.Schema) -> None:
+async def of_consumer(
+    parts: BrokerParts, rights: Rights, topic: ServedTopic, subscription: str, message: pb.Schema
+) -> None:
     """Check that a consumer can read the stored messages; its schema becomes that of a topic which has none yet.
 
     For a partition it becomes the whole topic's, for which the consumer must have permission. AuthorizationError.
@@ -77,7 +79,7 @@ async def of_consumer(parts: BrokerParts, rights: Rights, topic: Topic, subscrip
     if schema is None or schema.type is SchemaType.AUTO_CONSUME:
         return
     identity = schema_id(topic.name)
-    in_use = topic.ledger.size_bytes or list(topic.producers.connected)
+    in_use = topic.holds_messages or list(topic.producers.connected)
     if not in_use and await parts.schemas.latest(identity) is None:
         await rights.require_subscribe(topic.name.partitioned, subscription)
         await register(parts.schemas, parts.policies, topic.name, schema)

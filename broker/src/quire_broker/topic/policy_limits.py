@@ -13,9 +13,8 @@ from quire_broker.errors import (
     ProducerBusyError,
     SubscriptionNotFoundError,
 )
-from quire_broker.topic.subscription import Subscription
+from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.topic.subscription_admission import TYPE_NAMES
-from quire_broker.topic.topic import Topic
 from quire_broker.wire.kinds import SubscriptionType
 
 
@@ -24,14 +23,14 @@ def _limit(policies: Mapping[str, Any], name: str) -> int:
     return value if type(value) is int and value > 0 else 0
 
 
-def require_producer(policies: Mapping[str, Any], topic: Topic, name: str) -> None:
+def require_producer(policies: Mapping[str, Any], topic: ServedTopic, name: str) -> None:
     """Raise ProducerBusyError if the topic has the most producers, except for the successor of one of them."""
     limit = _limit(policies, "max_producers_per_topic")
     if limit and not topic.name.is_system and not topic.producers.has(name) and len(topic.producers.everyone) >= limit:
         raise ProducerBusyError(f"Topic '{topic.name}' reached max producers limit of {limit}")
 
 
-def require_subscription(policies: Mapping[str, Any], topic: Topic, name: str, *, by_client: bool = True) -> None:
+def require_subscription(policies: Mapping[str, Any], topic: ServedTopic, name: str, *, by_client: bool = True) -> None:
     """Raise NotAllowedError for one more subscription than the most, SubscriptionNotFoundError if clients create none.
 
     A subscription that exists is never refused.
@@ -48,14 +47,14 @@ def require_subscription(policies: Mapping[str, Any], topic: Topic, name: str, *
         raise NotAllowedError(f"Exceed the maximum number of subscriptions of the topic: {topic.name}, {limit}")
 
 
-def require_type(policies: Mapping[str, Any], topic: Topic, kind: SubscriptionType) -> None:
+def require_type(policies: Mapping[str, Any], topic: ServedTopic, kind: SubscriptionType) -> None:
     """Raise NotAllowedError for a type that is not enabled. Without a list all are."""
     enabled = policies.get("subscription_types_enabled")
     if enabled and not topic.name.is_system and TYPE_NAMES[kind] not in enabled:
         raise NotAllowedError(f"Topic[{topic.name}] doesn't support {TYPE_NAMES[kind]} sub type!")
 
 
-def require_consumer(policies: Mapping[str, Any], topic: Topic, subscription: Subscription) -> None:
+def require_consumer(policies: Mapping[str, Any], topic: ServedTopic, subscription: ServedSubscription) -> None:
     """Raise ConsumerBusyError if the topic or the subscription has the most consumers."""
     if topic.name.is_system:
         return

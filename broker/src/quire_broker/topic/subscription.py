@@ -18,6 +18,7 @@ from quire_bookie.model import Buffer
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
+from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
@@ -113,6 +114,16 @@ class Subscription:
             moving |= consumer.stats.sample_rates(now_s)
         return moving
 
+    @property
+    def backlog(self) -> int:
+        """Number of entries that are not acknowledged."""
+        return self.cursor.backlog
+
+    @property
+    def mark_delete(self) -> Position:
+        """The position up to which everything is acknowledged."""
+        return self.cursor.mark_delete
+
     # consumers
 
     def _check_open(self) -> None:
@@ -135,10 +146,11 @@ class Subscription:
             if spec.rollback_s > 0 and not self.consumers:
                 await self._roll_back(spec.rollback_s)
             while True:
-                error = refusal(spec, self._type, self._dispatcher)
+                by_key = self._dispatcher if isinstance(self._dispatcher, KeySharedDispatcher) else None
+                error = refusal(spec, self._type, self.consumers, None if by_key is None else by_key.mode)
                 if error is not None:
                     raise error
-                rival = conflicting(spec, self._dispatcher)
+                rival = conflicting(spec, self.consumers, None if by_key is None else by_key.sticky)
                 if rival is None:
                     break
                 if await rival.consumer.link.alive():

@@ -1,5 +1,6 @@
 """Decides which consumers may join a subscription, and with which dispatcher. The subscription performs it."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from quire_bookie.env.clock import WallClock
@@ -36,41 +37,44 @@ def key_shared_of(spec: ConsumerSpec) -> KeyShared:
     return spec.key_shared if spec.key_shared is not None else KeyShared()
 
 
-def refusal(spec: ConsumerSpec, current: SubscriptionType, dispatcher: Dispatcher | None) -> BrokerError | None:
-    """Return why a consumer cannot join, regardless of live rivals.
+def refusal(
+    spec: ConsumerSpec, current: SubscriptionType, consumers: Sequence[Consumer], mode: KeySharedMode | None
+) -> BrokerError | None:
+    """Return why a consumer cannot join `consumers`, of which `mode` is Key_Shared's, regardless of live rivals.
 
     None if it can. ConsumerAssignError for bad ranges.
     """
     if spec.read_compacted and spec.subscription_type not in _SINGLE:
         return NotAllowedError("readCompacted only allowed on failover or exclusive subscriptions")
-    if dispatcher is None or not dispatcher.consumers:
+    if not consumers:
         return None
     if spec.subscription_type is not current:
         return ConsumerBusyError(
             f"Subscription is of different type. Active subscription type of '{TYPE_NAMES[current]}' is different "
             f"than the connecting consumer's type '{TYPE_NAMES[spec.subscription_type]}'."
         )
-    if isinstance(dispatcher, KeySharedDispatcher):
+    if mode is not None:
         wanted = key_shared_of(spec)
-        if wanted.mode is not dispatcher.mode:
+        if wanted.mode is not mode:
             return ConsumerBusyError(
-                f"Subscription is of different type. Active subscription key_shared mode of '{dispatcher.mode.name}' "
+                f"Subscription is of different type. Active subscription key_shared mode of '{mode.name}' "
                 f"is different than the connecting consumer's key_shared mode '{wanted.mode.name}'."
             )
     return None
 
 
-def conflicting(spec: ConsumerSpec, dispatcher: Dispatcher | None) -> Rival | None:
+def conflicting(
+    spec: ConsumerSpec, consumers: Sequence[Consumer], sticky: StickyRanges[Consumer] | None
+) -> Rival | None:
     """Return a consumer that holds what this one requests: the whole subscription, or some of the key ranges."""
-    if spec.subscription_type is SubscriptionType.EXCLUSIVE and dispatcher is not None and dispatcher.consumers:
-        return Rival(dispatcher.consumers[0], ConsumerBusyError("Exclusive consumer is already connected"))
+    if spec.subscription_type is SubscriptionType.EXCLUSIVE and consumers:
+        return Rival(consumers[0], ConsumerBusyError("Exclusive consumer is already connected"))
     if spec.subscription_type is not SubscriptionType.KEY_SHARED:
         return None
     wanted = key_shared_of(spec)
     if wanted.mode is not KeySharedMode.STICKY:
         return None
-    sticky = dispatcher.sticky if isinstance(dispatcher, KeySharedDispatcher) and dispatcher.consumers else None
-    held = conflict_of(wanted, sticky)
+    held = conflict_of(wanted, sticky if consumers else None)
     if held is None:
         return None
     return Rival(held, ConsumerAssignError(f"Range conflict with consumer {held!r}"))

@@ -10,13 +10,14 @@ itself because it is idle; `unused` closes it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delivery import ConsumerSpec
 from quire_broker.errors import (
     BrokerError,
     ConflictError,
@@ -33,10 +34,11 @@ from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
+from quire_broker.topic.serving import ServedSubscription
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
-from quire_broker.wire.kinds import Moved
+from quire_broker.wire.kinds import InitialPosition, Moved
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 _RESERVED_CURSORS = (CURSOR, "__compaction")
@@ -145,6 +147,16 @@ class Topic:
     def terminated(self) -> bool:
         """Whether publishing has been ended permanently."""
         return self.ledger.state is ManagedLedgerState.TERMINATED
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Its stored properties."""
+        return self.ledger.properties
+
+    @property
+    def holds_messages(self) -> bool:
+        """Whether messages are stored in it."""
+        return self.ledger.size_bytes > 0
 
     def _require_open(self) -> None:
         if self.closing:
@@ -291,6 +303,19 @@ class Topic:
             self._require_open()
             return self._add_subscription(cursor)
 
+    async def subscribed(self, name: str, spec: ConsumerSpec) -> Subscription:
+        """Return the subscription that a consumer requests, created if necessary."""
+        if not spec.durable:
+            return await self.reader_subscription(name, LATEST if spec.start is None else spec.start)
+        initial = EARLIEST if spec.initial is InitialPosition.EARLIEST else LATEST
+        return await self.subscription(
+            name, create=True, initial=initial, properties=dict(spec.subscription_properties)
+        )
+
+    async def first_subscription(self, name: str) -> Subscription:
+        """Return the subscription that a producer requests, created at the end if necessary."""
+        return await self.subscription(name, create=True, initial=LATEST)
+
     async def reader_subscription(self, name: str, start: Position) -> Subscription:
         """Return a non-durable subscription from `start` on; it ends with its last consumer."""
         self._require_open()
@@ -310,12 +335,12 @@ class Topic:
         await subscription.delete()
         self.subscriptions.pop(name, None)
 
-    def forget_subscription(self, subscription: Subscription) -> None:
+    def forget_subscription(self, subscription: ServedSubscription) -> None:
         """Remove a subscription that deleted itself (unsubscribe, or a reader that left)."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
-    async def consumer_left(self, subscription: Subscription) -> None:
+    async def consumer_left(self, subscription: ServedSubscription) -> None:
         """Handle that a consumer was detached: a reader's subscription is closed with its last one."""
         self.used_at_s = asyncio.get_running_loop().time()
         if not subscription.durable and not subscription.consumers:

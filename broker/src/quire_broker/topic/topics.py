@@ -26,11 +26,14 @@ from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_LOADS_MA
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
-from quire_broker.names import PERSISTENT, NamespaceName, TopicName, topic_of_ledger
+from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.policies import with_policies
 from quire_broker.policies.of_topics import merged, own_policies
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
+from quire_broker.topic.non_persistent_topic import NonPersistentTopic
+from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
+from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.wire.kinds import Moved
 
@@ -53,6 +56,7 @@ class TopicsSettings:
     topic: TopicSettings = field(default_factory=TopicSettings)
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads_max: int = TOPIC_LOADS_MAX
+    non_persistent: NonPersistentSettings = field(default_factory=NonPersistentSettings)
 
 
 def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
@@ -124,6 +128,9 @@ class Topics:
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
+        self.non_persistent = NonPersistentTopics(
+            policies, settings.non_persistent, settings.topic.subscriptions, background, tenure, self._may_create
+        )
         self.on_loaded: Callable[[Topic], None] = lambda topic: None
         """Called after each load."""
         self.arriving: set[TopicName] = set()
@@ -134,6 +141,11 @@ class Topics:
     def loaded(self) -> list[Topic]:
         """All topics in memory."""
         return list(self._loaded.values())
+
+    @property
+    def everything(self) -> list[Topic | NonPersistentTopic]:
+        """The topics in memory, stored or not."""
+        return [*self._loaded.values(), *self.non_persistent.loaded]
 
     async def in_steps(self) -> AsyncIterator[Topic]:
         """Yield the topics that are in memory now, a few in each step of the event loop: other work goes on."""
@@ -148,6 +160,12 @@ class Topics:
         topic = self._loaded.get(name)
         return None if topic is None or topic.closing else topic
 
+    async def serve(self, name: TopicName, *, create: bool = True) -> ServedTopic:
+        """Return the topic for a client, stored or not; see `get`."""
+        if name.persistent:
+            return await self.get(name, create=create)
+        return await self.non_persistent.get(name, create=create)
+
     async def get(self, name: TopicName, *, create: bool = True) -> Topic:
         """Return the topic, loaded if necessary. TopicNotFoundError if it does not exist and must not be created."""
         return await self._get(name, create=create, may_create=False)
@@ -158,7 +176,7 @@ class Topics:
             topic.used_at_s = asyncio.get_running_loop().time()
             return topic
         if not name.persistent:
-            raise NotAllowedError("non-persistent topics are not supported yet")
+            raise NotAllowedError(f"this needs stored messages, and {name} is non-persistent")
         if name in self._loaded or name in self._unloading:
             # Its ledger is open until the unload ends: a second topic on it would be closed together with the first.
             topic = await self._unloaded(name)
@@ -239,10 +257,10 @@ class Topics:
         own = own_policies(properties)
         return merged(namespace, own) if own else namespace
 
-    async def rules(self, topic: Topic) -> Json:
+    async def rules(self, topic: ServedTopic) -> Json:
         """Return the policies in force for a loaded topic. Do not change the result. Errors of the metadata store."""
         namespace = await self._policies.policies(topic.name.namespace) or {}
-        return await self._in_force(topic.name, namespace, topic.ledger.properties)
+        return await self._in_force(topic.name, namespace, topic.properties)
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:
         """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.
@@ -323,7 +341,7 @@ class Topics:
 
     async def partitions_for_client(self, name: TopicName, *, auto_create: bool) -> int:
         """Return the number of partitions for clients: 0 for a plain topic. TopicNotFoundError if it does not exist."""
-        if self.find(name) is not None:
+        if self.find(name) is not None or self.non_persistent.find(name) is not None:
             return 0
         policies = await self._policies.policies(name.namespace)
         if policies is None:
@@ -331,8 +349,10 @@ class Topics:
         if name.partition >= 0:
             return 0
         count = await self._policies.partitions(name)
-        if count or not name.persistent or await self.exists(name):
+        if count or (name.persistent and await self.exists(name)):
             return count
+        if not auto_create and not name.persistent:
+            return 0  # whether it exists is known to its owner
         if not auto_create or not await self._may_create(name, policies):
             raise TopicNotFoundError("")
         name.require_creatable()
@@ -374,6 +394,14 @@ class Topics:
     def _check_partitions(count: object) -> None:
         if type(count) is not int or not 0 < count <= PARTITIONS_MAX:
             raise NotAllowedError(f"Number of partitions should be between 1 and {PARTITIONS_MAX}; got {count}")
+
+    async def list_non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
+        """Return its non-persistent topics by name: those in the memory of this broker, and recorded partitions."""
+        found = {str(one.name): one.name for one in self.non_persistent.loaded if one.name.namespace == namespace}
+        async for partitioned in self._policies.partitioned_topics(namespace, NON_PERSISTENT):
+            count = await self._policies.partitions(partitioned)
+            found.update({str(name): name for name in partitioned.partitions(count)})
+        return [found[name] for name in sorted(found)]
 
     async def list(self, namespace: NamespaceName) -> list[TopicName]:
         """Return the persistent topics of a namespace by name, including partitions of partitioned ones."""
@@ -505,6 +533,7 @@ class Topics:
 
     async def tick(self) -> None:
         """Run periodic work of the topics that have any, a few at a time: other work goes on."""
+        self.non_persistent.tick()
         for number, topic in enumerate(list(self._active), 1):
             if self._loaded.get(topic.name) is not topic or not topic.tick():
                 self._active.pop(topic, None)
@@ -514,5 +543,6 @@ class Topics:
     async def close(self) -> None:
         """Unload everything, several topics at once."""
         self._closed = True
+        self.non_persistent.close()
         await asyncio.gather(*(self._unload(topic) for topic in self.loaded))
         await self._settling.drain()

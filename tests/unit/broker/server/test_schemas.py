@@ -111,8 +111,8 @@ def test_a_consumer_of_a_partition_alone_gives_its_topic_no_first_schema() -> No
     async def scenario(_: SimLoop) -> None:
         parts, authorization = await secured_parts()
         part, whole = Rights(authorization, "part"), Rights(authorization, "whole")
-        ledger, producers = SimpleNamespace(size_bytes=0), SimpleNamespace(connected=[])
-        topic: Any = SimpleNamespace(name=PARTITION, ledger=ledger, producers=producers)
+        producers = SimpleNamespace(connected=[])
+        topic: Any = SimpleNamespace(name=PARTITION, holds_messages=False, producers=producers)
         with pytest.raises(AuthorizationError):
             await of_consumer(parts, part, topic, "s", message_of("a"))
         await of_consumer(parts, part, topic, "s", pb.Schema())
