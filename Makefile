@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: admin-table run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
+.PHONY: admin-table run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site console pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -91,6 +91,12 @@ site: env
 # The TLA+ model of one ledger (model/, docs/protocol.md); ARGS="deep" for the large runs, ARGS="broken" for the broken rules.
 model:
 	scripts/model/check.sh $(ARGS)
+
+# The files of the web console that brokers serve, from console/ (docs/decisions/0024). Needs Node and npm.
+console:
+	npm --prefix console ci --ignore-scripts
+	npm --prefix console run check
+	npm --prefix console run build
 
 bench: bytecode
 	$(UV) run --no-sync python -m benchmarks $(ARGS)

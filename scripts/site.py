@@ -37,6 +37,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/bookie.md",
         "docs/brokers.md",
         "docs/proxy.md",
+        "docs/console.md",
         "docs/metadata.md",
         "docs/replication.md",
         "docs/offload.md",

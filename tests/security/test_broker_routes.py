@@ -24,9 +24,13 @@ from quire_broker.policies.store import PolicyStore
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
+from quire_broker.settings.console import ConsoleSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 OPEN = (
+    "GET /console",
+    "GET /console/",
+    "GET /console/{file}",
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",
@@ -66,10 +70,16 @@ READS = (
     "GET /admin/quire/ledgers/{ledger}",
     "GET /admin/quire/ledgers/{ledger}/check",
     "GET /admin/quire/ledgers/{ledger}/entries",
+    "GET /admin/quire/live",
+    "GET /admin/quire/live/{tenant}/{namespace}",
     "GET /admin/quire/namespaces/{tenant}/{namespace}",
     "GET /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "GET /admin/quire/rates",
+    "GET /admin/quire/rates/{domain}/{tenant}/{namespace}/{topic}",
+    "GET /admin/quire/rates/{tenant}/{namespace}",
     "GET /admin/quire/stats",
     "GET /admin/quire/topics",
+    "GET /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages",
     "GET /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/peek",
     "GET /admin/v2/broker-stats/load-report",
     "GET /admin/v2/broker-stats/topics",
@@ -198,6 +208,8 @@ CONSUMER_CHANGES = (
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
 )
 """A role that consumes changes its own subscriptions."""
+PRODUCER_CHANGES = ("POST /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages",)
+"""A role that produces publishes messages; one that consumes does not."""
 ANY_ROLE = ("GET /admin/brokers/version", "GET /admin/v2/brokers/version", "GET /admin/v2/clusters")
 SECRET = b"s" * 32
 LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
@@ -242,6 +254,7 @@ class Asked:
             if authentication
             else None,
             parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
+            settings=SimpleNamespace(console=ConsoleSettings()),
             more_routes=lambda: cluster_routes(nothing, nothing, nothing),
         )
         self.app = make_app(cast(Any, broker))
@@ -304,7 +317,7 @@ ROUTES = Asked(authentication=False).routes()
 
 
 def test_each_route_is_in_one_list() -> None:
-    assert sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES]) == ROUTES
+    assert sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES]) == ROUTES
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -340,7 +353,7 @@ async def test_with_authentication_a_route_needs_a_token_of_a_role_that_may(rout
         assert await asked.status(route, token("root"), peer) == 200
         stranger = await asked.status(route, token("stranger"), peer)
         assert stranger == (200 if route in ANY_ROLE else 403)
-        if route in (*CHANGES, *CONSUMER_CHANGES):
+        if route in (*CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES):
             reader = await asked.status(route, token("reader"), peer)
             assert reader == (200 if route in CONSUMER_CHANGES else 403)
 
@@ -371,6 +384,8 @@ async def test_no_role_gets_more_of_a_route_than_its_place_allows(route: str) ->
     assert may["foreign"] == may["stranger"], "an admin of another tenant has no rights here"
     assert may["stranger"] <= may["writer"] <= may["keeper"] <= may["boss"]
     assert may["reader"] <= may["keeper"]
+    if route in PRODUCER_CHANGES:
+        assert may["writer"] and not may["reader"]
     if "{namespace}" not in route:
         assert may["keeper"] == may["stranger"], "an admin of a namespace has none of its tenant or cluster"
     if "{tenant}" not in route:

@@ -15,6 +15,7 @@ from quire_bookie.settings.disks import DiskRules
 from quire_broker.broker_process import start_broker
 from quire_broker.server.broker import BrokerSettings, RunningBroker
 from quire_broker.settings.balancing import BalancingSettings
+from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.standalone import with_quorums
@@ -43,6 +44,7 @@ async def running_brokers(
     balancing: BalancingSettings = ASKED_TAKES,
     metrics: MetricsSettings | None = None,
     of_broker: Callable[[int, BrokerSettings], BrokerSettings] = lambda _, common: common,
+    console: ConsoleSettings | None = None,
 ) -> AsyncIterator[BrokerWorld]:
     """Run a bookie in the folder and `count` brokers; stop them at the end. `of_broker`: settings of one."""
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
@@ -61,6 +63,7 @@ async def running_brokers(
         topics=topics,
         balancing=balancing,
         metrics=metrics or MetricsSettings(),
+        console=console or ConsoleSettings(),
     )
     try:
         for number in range(count):

@@ -119,6 +119,8 @@ async def _may(authorization: Authorization, role: str, need: Need, request: web
         return await authorization.may_in_namespace(role, Action.CONSUME, namespace_of(request))
     if need is Need.LOOK_UP:
         return await authorization.may_look_up(role, topic_name_of(request))
+    if need is Need.PRODUCE:
+        return await authorization.may(role, Action.PRODUCE, topic_name_of(request))
     if need is Need.CONSUME:
         return await authorization.may_subscribe(role, topic_name_of(request), found.get("subscription", ""))
     return False

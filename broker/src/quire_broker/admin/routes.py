@@ -4,7 +4,8 @@
 
 probes, metrics   every client: they contain names and counts, no message
 a topic           lookup, stats and partitions: roles that produce or consume; subscriptions and last message:
-                  roles that consume; everything else: admins of the namespace
+                  roles that consume; publishing: roles that produce; everything else: admins
+                  of the namespace
 schemas           reads: roles that produce or consume; changes over REST: admins of the namespace
 a namespace       its topics: roles that consume; creation, deletion and the list of its admins: admins of the
                   tenant; its offload target: super users, because brokers write there with their own
@@ -27,6 +28,7 @@ class Need(Enum):
     NOTHING = auto()
     A_ROLE = auto()
     LOOK_UP = auto()
+    PRODUCE = auto()
     CONSUME = auto()
     LIST = auto()
     NAMESPACE = auto()

@@ -1,5 +1,6 @@
 """Owns the HTTP server of a broker: routes, serves, stops. The other modules of this package handle the paths."""
 
+import asyncio
 import logging
 import socket
 import ssl
@@ -20,8 +21,11 @@ from quire_broker.admin import (
     balancing,
     broker_config,
     brokers,
+    browsing,
     clusters,
+    console,
     ledgers,
+    live_rates,
     messages,
     namespaces,
     offload,
@@ -29,6 +33,7 @@ from quire_broker.admin import (
     peeking,
     permissions,
     properties,
+    publishing,
     schemas,
     status,
     subscriptions,
@@ -42,6 +47,7 @@ from quire_broker.admin.context import BROKER
 from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_owner
 from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 from quire_broker.admin.routes import ROUTES, Need, Route
+from quire_broker.limits import PUBLISHED_BY_HTTP_MAX
 from quire_broker.server.broker import RunningBroker
 
 log = logging.getLogger("quire.broker.admin")
@@ -64,6 +70,10 @@ PARTS = (
     schemas,
     ledgers,
     overview,
+    browsing,
+    publishing,
+    console,
+    live_rates,
     status,
 )
 
@@ -79,10 +89,15 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
     checks = [errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
+    app[publishing.PUBLISHING] = asyncio.Semaphore(PUBLISHED_BY_HTTP_MAX)
     app[LEFT_RUNNING] = left = Background(log)
     app.on_cleanup.append(lambda _: left.close())
     app[FORWARDING] = forwarding = Forwarding(broker)
     app.on_cleanup.append(forwarding.close)
+    if broker.settings.console.enabled:
+        app[live_rates.LIVE] = rates = live_rates.LiveRates(broker)
+        app.cleanup_ctx.append(rates.running)
+        app.on_shutdown.append(rates.end)
     app[status.EXPOSITION] = exposition = Exposition()
     measure_stalls(app, exposition)
     for collector in (BrokerCollector(broker), *collectors):

@@ -30,6 +30,7 @@ from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
@@ -115,6 +116,7 @@ def serving_settings(
         tier=config.part(TierSettings),
         schemas=config.part(SchemaBounds),
         metrics=config.part(MetricsSettings),
+        console=config.part(ConsoleSettings),
         memory=memory_settings(config, machine_memory_bytes()),
     )
 

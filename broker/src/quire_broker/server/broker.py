@@ -43,6 +43,7 @@ from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
@@ -87,6 +88,7 @@ class BrokerSettings:
     clients: ClientLimits = field(default_factory=ClientLimits)
     balancing: BalancingSettings = field(default_factory=BalancingSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
 

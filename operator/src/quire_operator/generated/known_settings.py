@@ -113,7 +113,7 @@ BROKER_KEYS = frozenset(
         *("tlsAllowInsecureConnection", "tlsCertRefreshCheckDurationSec", "tlsCertificateFilePath", "tlsCiphers"),
         *("tlsKeyFilePath", "tlsProtocols", "tlsRequireTrustedClientCertOnConnect", "tlsTrustCertsFilePath"),
         *("tokenAudience", "tokenAudienceClaim", "tokenAuthClaim", "tokenPublicAlg", "tokenPublicKey"),
-        *("tokenSecretKey", "webServicePort", "webServicePortTls"),
+        *("tokenSecretKey", "webConsoleEnabled", "webServicePort", "webServicePortTls"),
     )
 )
 

@@ -63,6 +63,14 @@ def resource_of(route: web.AbstractRoute) -> str:
         ("POST", f"{TOPIC}/terminate", Need.NAMESPACE),
         ("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
         ("GET", "/admin/quire/ledgers/{ledger}", Need.SUPER_USER),
+        ("GET", "/console/", Need.NOTHING),
+        ("GET", "/admin/quire/live", Need.SUPER_USER),
+        ("GET", "/admin/quire/live/{tenant}/{namespace}", Need.NAMESPACE),
+        ("GET", "/admin/quire/rates", Need.SUPER_USER),
+        ("GET", "/admin/quire/rates/{tenant}/{namespace}", Need.NAMESPACE),
+        ("GET", "/admin/quire/rates/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
+        ("GET", "/admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages", Need.CONSUME),
+        ("POST", "/admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages", Need.PRODUCE),
     ],
 )
 def test_a_route_requires_a_right(method: str, path: str, need: Need, app: web.Application) -> None:
@@ -77,6 +85,7 @@ def test_every_route_whose_right_is_for_a_name_has_it_in_its_path(app: web.Appli
         Need.LIST: ("tenant", "namespace"),
         Need.LOOK_UP: ("tenant", "namespace", "topic"),
         Need.CONSUME: ("tenant", "namespace", "topic"),
+        Need.PRODUCE: ("tenant", "namespace", "topic"),
     }
     assert set(app.router.routes()) == app[ROUTES].keys()
     for route in app[ROUTES].values():
