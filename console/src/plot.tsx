@@ -60,8 +60,11 @@ function Plot(props: { title: string; history: History; columns: Column[]; shown
     const style = getComputedStyle(document.documentElement);
     const color = (name: string) => style.getPropertyValue(name).trim();
     const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
-    const points = history.messagesIn.length;
-    const times = Array.from({ length: points }, (_, at) => history.endMs / 1000 - (points - 1 - at) * history.stepS);
+    // From the first sample on, but at least an hour: a broker that has just started shows more than one stroke.
+    const all = history.messagesIn.length;
+    const first = history.messagesIn.findIndex((one) => one !== null);
+    const from = Math.max(0, Math.min(first < 0 ? all : first, all - 60));
+    const times = Array.from({ length: all - from }, (_, at) => history.endMs / 1000 - (all - from - 1 - at) * history.stepS);
     const plot = new uPlot(
       {
         width: target.clientWidth || 300,
@@ -76,11 +79,10 @@ function Plot(props: { title: string; history: History; columns: Column[]; shown
             label: LABELS[one],
             stroke: color(at ? "--second" : "--accent"),
             width: 2,
-            points: { show: false },
           })),
         ],
       },
-      [times, ...columns.map((one) => history[one])],
+      [times, ...columns.map((one) => history[one].slice(from))],
       target,
     );
     const watch = new ResizeObserver(() => plot.setSize({ width: target.clientWidth, height: 160 }));

@@ -98,7 +98,7 @@ export function Namespace({ tenant, namespace }: { tenant: string; namespace: st
                 {
                   head: "Value",
                   cell: ([, value]) =>
-                    value === null ? <span class="quiet">inherited from the broker</span> : <pre>{JSON.stringify(value, null, 1)}</pre>,
+                    value === null ? <span class="quiet">inherited from the broker</span> : <pre tabIndex={0}>{JSON.stringify(value, null, 1)}</pre>,
                 },
               ]}
             />

@@ -222,7 +222,7 @@ function Ledgers({ root }: { root: string }) {
               { head: "Tier", cell: (one) => (one.offloaded ? "object store" : "bookies") },
               {
                 head: "Bookies and quorums",
-                cell: (one) => one.metadata ? <details><summary>Show</summary><pre>{one.metadata}</pre></details> : "–",
+                cell: (one) => one.metadata ? <details><summary>Show</summary><pre tabIndex={0}>{one.metadata}</pre></details> : "–",
               },
             ]}
           />

@@ -1,4 +1,4 @@
-"""The files of the web console: what is served, with which headers, and that they match their source."""
+"""The files of the web console: their names and headers, and that they match their source."""
 
 import re
 import shutil
