@@ -34,7 +34,8 @@ class Balancing:
         self.settings = settings
         self.events = BalancingEvents(clock)
         self.assignments = Assignments(metadata, broker_id, isolation, owners.holds, self.events)
-        self.leader = Leader(metadata, policies, broker_id, owners.urls.web, self.assignments, self.events, settings)
+        web = owners.urls.web
+        self.leader = Leader(metadata, policies, broker_id, web, self.assignments, self.events, clock, settings)
         self.splitter = Splitter(metadata, owners, policies, self.events, settings)
         self.registration = registration
         self._owners, self._policies = owners, policies

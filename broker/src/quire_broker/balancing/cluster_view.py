@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
@@ -24,25 +25,30 @@ _SHOWN_MAX = 200
 _log = logging.getLogger("quire.broker.balancing")
 
 
-async def read_snapshot(metadata: MetadataStore, told: set[str] | None = None) -> Snapshot:
-    """Read all load reports once. Their age is unknown: they count as current. MetadataError.
+async def read_snapshot(metadata: MetadataStore, clock: WallClock, told: set[str] | None = None) -> Snapshot:
+    """Read all load reports once; each is as old as it states. MetadataError.
+
+    Where the clocks of two machines differ, a report seems older or younger by the difference. One from the future
+    counts as equally old: a clock that is far off must not make a report current.
 
     `told`: the keys of reports with invalid names that are in the log already.
     """
-    now_s = asyncio.get_running_loop().time()
+    now_s, now_ms = asyncio.get_running_loop().time(), clock.now_ms()
     found: dict[BrokerId, BrokerLoad] = {}
     told = set() if told is None else told
     async for page in metadata.scan(f"{BROKERS}/"):
         for node in page:
-            load = _load(node.key, node.value, now_s, told)
+            load = _load(node.key, node.value, now_s, now_ms, told)
             if load is not None:
                 found[load.broker] = load
     return Snapshot(now_s, found)
 
 
-def _load(key: str, value: bytes, now_s: float, told: set[str]) -> BrokerLoad | None:
+def _load(key: str, value: bytes, now_s: float, now_ms: int, told: set[str]) -> BrokerLoad | None:
+    """Decode a report. Its time is the one that it states."""
     try:
         load = load_of(key.removeprefix(f"{BROKERS}/"), decode_json(key, value), now_s)
+        load = replace(load, reported_s=now_s - abs(now_ms - load.stated_ms) / 1000)
     except MetadataFormatError as error:
         _log.warning("a load report is not used: %s", error)
         return None
@@ -57,10 +63,14 @@ def _load(key: str, value: bytes, now_s: float, told: set[str]) -> BrokerLoad | 
 
 
 class LoadBook:
-    """The load reports, each with the time at which it arrived. Complete once `ready` is set."""
+    """The load reports, each with the time at which it was made. Complete once `ready` is set.
 
-    def __init__(self, metadata: MetadataStore) -> None:
-        self._metadata = metadata
+    A report that replaces one that is known here was made when it arrives; the first one of a broker when it states.
+    A broker that registers again repeats its last report, which does not become younger by that.
+    """
+
+    def __init__(self, metadata: MetadataStore, clock: WallClock) -> None:
+        self._metadata, self._clock = metadata, clock
         self._loads: dict[BrokerId, BrokerLoad] = {}
         self._told: set[str] = set()
         """Keys of reports whose invalid names are in the log."""
@@ -80,13 +90,14 @@ class LoadBook:
     async def read_all(self) -> None:
         """Read all reports; one that was read before keeps its time."""
         found = await with_retries(
-            lambda: read_snapshot(self._metadata, self._told), "read the load reports", _log.info
+            lambda: read_snapshot(self._metadata, self._clock, self._told), "read the load reports", _log.info
         )
         for broker, load in found.brokers.items():
             known = self._loads.get(broker)
-            if known is not None and _same(known, load):
-                load = known  # it is the report that was read before, as old as it was
-            self._loads[broker] = load
+            # A new one is not older than the one before it; when it arrived is unknown.
+            since_s = load.reported_s if known is None else known.reported_s
+            same = known is not None and known.stated_ms == load.stated_ms
+            self._loads[broker] = replace(load, reported_s=since_s if same else max(since_s, load.reported_s))
         for gone in self._loads.keys() - found.brokers.keys():
             del self._loads[gone]
             self._told.discard(f"{BROKERS}/{gone}")
@@ -101,13 +112,15 @@ class LoadBook:
         node = await with_retries(lambda: self._metadata.get(key), f"read {key}", _log.info)
         if node is None:
             return  # the event of its deletion follows
-        load = _load(key, node.value, asyncio.get_running_loop().time(), self._told)
-        if load is not None:
-            self._loads[load.broker] = load
-
-
-def _same(one: BrokerLoad, other: BrokerLoad) -> bool:
-    return (one.usage, one.bundles, one.bundle_count) == (other.usage, other.bundles, other.bundle_count)
+        now_s = asyncio.get_running_loop().time()
+        load = _load(key, node.value, now_s, self._clock.now_ms(), self._told)
+        if load is None:
+            return
+        known = self._loads.get(load.broker)
+        if known is not None:
+            made_s = known.reported_s if known.stated_ms == load.stated_ms else now_s
+            load = replace(load, reported_s=made_s)
+        self._loads[load.broker] = load
 
 
 class RuleBook:

@@ -11,9 +11,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataError
 from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.store import ABSENT, Delete, MetadataStore, Node, SessionState
+from quire_broker.balancing import made_moves
 from quire_broker.balancing.assignments import (
     ASSIGNMENTS,
     LEADER,
@@ -59,15 +61,19 @@ class Leader:
         web_url: str,
         assignments: Assignments,
         events: BalancingEvents,
+        clock: WallClock,
         settings: BalancingSettings,
     ) -> None:
-        self._metadata, self._id = metadata, BrokerId(broker_id)
+        self._metadata, self._id, self._clock = metadata, BrokerId(broker_id), clock
         self._assignments, self._events, self._settings = assignments, events, settings
         self._election = Election(metadata, {"brokerId": broker_id, "serviceUrl": web_url}, LEADER)
         self._rules = RuleBook(metadata, policies)
-        self._book = LoadBook(metadata)
+        self._book = LoadBook(metadata, clock)
         self._history = History(metadata)
         self._state = SheddingState()
+        self._begun_s = 0.0
+        self._counted = False
+        """Whether `_state` has the moves of earlier leaders."""
         self._rounding = asyncio.Lock()
         self._given = GivenBundles()
         self._deciding: dict[Bundle, asyncio.Lock] = {}
@@ -88,8 +94,9 @@ class Leader:
                 await self._election.resign()
 
     async def _lead(self) -> None:
-        self._book, self._history = LoadBook(self._metadata), History(self._metadata)
+        self._book, self._history = LoadBook(self._metadata, self._clock), History(self._metadata)
         self._state, self._given = SheddingState(), GivenBundles()
+        self._begun_s, self._counted = asyncio.get_running_loop().time(), False
         self._events.add(EventKind.LEADER, f"{self._id} leads")
         self.leads = True
         self._assignments.decide = self.decide
@@ -263,9 +270,9 @@ class Leader:
     async def dry_run(self) -> tuple[Snapshot, SheddingPlan]:
         """Return what a round would move now if each overloaded broker had been overloaded for long enough.
 
-        Any broker may do this; only the leader knows earlier moves and the age of reports. MetadataError.
+        Any broker may do this; only the leader knows earlier moves. MetadataError.
         """
-        snapshot = self._book.snapshot() if self.leads else await read_snapshot(self._metadata)
+        snapshot = self._book.snapshot() if self.leads else await read_snapshot(self._metadata, self._clock)
         settings = replace(self._settings, hits=1)
         return snapshot, plan_moves(snapshot, self._state, await self._rules.rules(), settings)
 
@@ -278,10 +285,13 @@ class Leader:
         settings = replace(self._settings, hits=1) if at_once else self._settings
         async with self._rounding:
             rules = await self._rules.rules()
+            await self._count_earlier()
             snapshot = self._book.snapshot()
             plan = plan_moves(snapshot, self._state, rules, settings)
             if plan.moves and not await self._election.still_leads():
                 return replace(plan, moves=())
+            if plan.moves:
+                await made_moves.record(self._metadata, self._state.made(snapshot.now_s) + len(plan.moves))
             ordered: list[Move] = []
             try:
                 for move in plan.moves:
@@ -291,6 +301,13 @@ class Leader:
                 plan = replace(plan, moves=tuple(ordered))
                 self._state = self._state.after(plan, snapshot.now_s, self._settings)
             return plan
+
+    async def _count_earlier(self) -> None:
+        """Count the moves of earlier leaders once in a term, so that the limit holds across a change of leader."""
+        if not self._counted:
+            count = await made_moves.made_before(self._metadata, self._settings.moves_per_minute_max)
+            self._state = replace(self._state, recent=(self._begun_s,) * count)
+            self._counted = True
 
     async def _order(self, move: Move) -> bool:
         bundle = bundle_named(move.bundle)

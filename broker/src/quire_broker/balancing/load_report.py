@@ -154,6 +154,7 @@ def load_of(broker: str, data: Json, reported_s: float) -> BrokerLoad:
         number_of(data, "msgThroughputIn") + number_of(data, "msgThroughputOut"),
         reported_s,
         data.get(DRAINING) is True,
+        int(number_of(data, "lastUpdate")),
     )
 
 

@@ -1,6 +1,7 @@
 """Brokers of a simulated store that balance, without ports and topics: ownership, assignments, leaders."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,8 +24,12 @@ NAMESPACE = parse_namespace("shop/orders")
 
 
 class Clock:
+    """Shows a time of its own for each look: no two reports state the same."""
+
+    _times = itertools.count(1)
+
     def now_ms(self) -> int:
-        return 1
+        return next(self._times)
 
 
 class BalancedBroker:
@@ -71,7 +76,7 @@ class BalancedBroker:
         stats = {BundleName(f"{each.namespace}/{each.range}"): BundleStats(topics=1) for each in self.owners.held}
         for name, each in stats.items():
             each.rate_in = rates.get(name.split("/")[2][:4], 1.0)
-        await self.registration.publish(report_of(Usage(cpu_percent=cpu_percent), stats, (), 1, 100))
+        await self.registration.publish(report_of(Usage(cpu_percent=cpu_percent), stats, (), Clock().now_ms(), 100))
 
     def _move(self, bundle: Bundle, target: BrokerId) -> None:
         if self.owners.leave(bundle):

@@ -1,6 +1,7 @@
 """The leader's rounds: moves are ordered at their source, happen, and are cleared away."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.balancing import leader
 from quire_broker.balancing.assignments import ASSIGNMENTS
 from quire_broker.balancing.events import EventKind
+from quire_broker.balancing.made_moves import MOVES, made_before
 from quire_broker.balancing.plan.loads import BrokerId
+from tests.sim.metadata import SimMetadata, SimMetadataStore
 from tests.unit.broker.balancing.brokers import BalancedBroker, balanced_brokers, until
 
 
@@ -112,6 +115,28 @@ async def test_a_broker_that_leads_no_more_moves_nothing() -> None:
         await brokers[0].session.delete("/loadbalance/leader")
         await until(lambda: brokers[1].balancing.leader.leads)
         assert not (await brokers[0].balancing.leader.round()).moves
+
+
+async def test_the_limit_of_moves_survives_a_change_of_leader() -> None:
+    async with TwoBrokers(hits=1, moves_per_minute_max=1) as brokers:
+        first, second = (broker.balancing.leader for broker in brokers)
+        assert len((await first.round()).moves) == 1
+        await brokers[0].session.delete("/loadbalance/leader")
+        await until(lambda: second.leads)
+        plan = await second.round()
+        assert not plan.moves
+        assert plan.queued
+        assert "at most 1 are made in a minute" in plan.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "count"), [(None, 0), (b'{"moves": 3}', 3), (b'{"moves": 1e9}', 5), (b'{"moves": -1}', 0), (b"{", 5)]
+)
+async def test_a_damaged_record_of_moves_counts_as_the_limit(stored: bytes | None, count: int) -> None:
+    session = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
+    if stored is not None:
+        await session.put(MOVES, stored)
+    assert await made_before(session, 5) == count
 
 
 async def test_a_move_that_does_not_happen_is_given_up(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

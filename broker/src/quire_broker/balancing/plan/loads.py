@@ -68,8 +68,10 @@ class BrokerLoad:
     messages_per_s: float = 0.0
     bytes_per_s: float = 0.0
     reported_s: float = 0.0
-    """The reader's time at which this report arrived."""
+    """The reader's time at which the broker made this report."""
     draining: bool = False
+    stated_ms: int = 0
+    """The broker's wall clock when it measured."""
 
     @property
     def weight(self) -> float:

@@ -58,7 +58,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class SheddingState:
-    """The leader's memory between two rounds. A new leader begins with an empty one."""
+    """The leader's memory between two rounds. A new leader begins with `recent` alone."""
 
     hits: Mapping[BrokerId, int] = field(default_factory=dict)
     """Rounds in a row in which a broker was above the high mark."""
@@ -72,6 +72,10 @@ class SheddingState:
     """Times of the moves of the last minute."""
     queued: tuple[Move, ...] = ()
     """Planned moves that wait because of the limit."""
+
+    def made(self, now_s: float) -> int:
+        """Return how many moves were made within the last minute."""
+        return sum(now_s - at < MINUTE_S for at in self.recent)
 
     def after(self, plan: "SheddingPlan", now_s: float, settings: BalancingSettings) -> "SheddingState":
         """Return the state after a round whose moves were ordered."""
@@ -107,7 +111,7 @@ class SheddingPlan:
 def plan_moves(snapshot: Snapshot, state: SheddingState, rules: Rules, settings: BalancingSettings) -> SheddingPlan:
     """Return the moves of this round. Draining brokers are no targets; their bundles leave by the drain."""
     notes: list[str] = []
-    waiting = [each for each in state.queued if _still_possible(each, snapshot, rules)]
+    waiting = [each for each in state.queued if _still_possible(each, snapshot, rules, settings)]
     busy = {broker for each in waiting for broker in (each.source, each.target)}
     usable = [
         each
@@ -126,16 +130,22 @@ def plan_moves(snapshot: Snapshot, state: SheddingState, rules: Rules, settings:
     for source in sorted((each for each in usable if each.broker in sources), key=lambda each: -each.usage):
         shedding.relieve(source, sources, snapshot.now_s, state)
     planned = (*waiting, *shedding.moves)
-    room = max(0, settings.moves_per_minute_max - sum(snapshot.now_s - at < MINUTE_S for at in state.recent))
+    room = max(0, settings.moves_per_minute_max - state.made(snapshot.now_s))
     if len(planned) > room:
         notes.append(f"{len(planned) - room} moves wait: at most {settings.moves_per_minute_max} are made in a minute")
     return SheddingPlan(average, planned[:room], planned[room:], hits, frozenset(sources), (*notes, *shedding.notes))
 
 
-def _still_possible(move: Move, snapshot: Snapshot, rules: Rules) -> bool:
-    """Return whether a move that waited can still be made."""
+def _still_possible(move: Move, snapshot: Snapshot, rules: Rules, settings: BalancingSettings) -> bool:
+    """Return whether a move that waited can still be made, by reports that are recent enough."""
     source, target = snapshot.brokers.get(move.source), snapshot.brokers.get(move.target)
-    return source is not None and target is not None and target in candidates(move.bundle, [source, target], rules)
+    if source is None or target is None or any(_is_old(each, snapshot.now_s, settings) for each in (source, target)):
+        return False
+    return target in candidates(move.bundle, [source, target], rules)
+
+
+def _is_old(load: BrokerLoad, now_s: float, settings: BalancingSettings) -> bool:
+    return now_s - load.reported_s > settings.report_ttl_s
 
 
 def _mark(usage: float, settings: BalancingSettings) -> float:
@@ -148,7 +158,7 @@ def _is_usable(
     """Return whether the report shows the broker's load as it is now."""
     if load.draining:
         return False
-    if now_s - load.reported_s > settings.report_ttl_s:
+    if _is_old(load, now_s, settings):
         notes.append(f"the report of {load.broker} is {now_s - load.reported_s:.0f} s old: it takes no part")
         return False
     touched_s = state.touched.get(load.broker)

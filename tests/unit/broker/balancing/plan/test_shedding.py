@@ -122,6 +122,10 @@ def test_moves_above_the_limit_wait_and_are_made_later() -> None:
     ).moves
     draining = brokers[0], broker(B, 0.0, draining=True)
     assert not plan(*draining, state=SheddingState(queued=first.queued), settings=BalancingSettings()).moves
+    for silent in (A, B):
+        old = [replace(each, reported_s=NOW - 1801) if each.broker == silent else each for each in brokers]
+        found = plan(*old, state=SheddingState(queued=first.queued), settings=settings)
+        assert (found.moves, found.queued) == ((), ()), f"the report of {silent} is too old when the moves start"
 
 
 def test_isolation_and_anti_affinity_hold_for_targets() -> None:
