@@ -69,11 +69,13 @@ async def page(request: web.Request) -> web.Response:
     broker = broker_of(request)
     rows = "".join(_row(topic) for topic in sorted(broker.topics.loaded, key=lambda topic: str(topic.name)))
     values = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in counters(broker).items())
+    console = '<a href="/console/">console</a>, ' if broker.settings.console.enabled else ""
     text = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quire</title>
 <meta http-equiv="refresh" content="5"><style>body{{font:15px sans-serif;margin:2em}}td,th{{padding:.2em .8em;
 text-align:left;border-bottom:1px solid #ddd}}table{{border-collapse:collapse;margin-bottom:2em}}</style></head><body>
 <h1>Quire {__version__}</h1><p>Pulsar clients connect to <code>{html.escape(broker.urls.clients)}</code>,
-admin tools to <code>{html.escape(broker.urls.web)}</code>. <a href="/metrics">metrics</a></p>
+admin tools to <code>{html.escape(broker.urls.web)}</code>.
+{console}<a href="/metrics">metrics</a></p>
 <table><tr><th>topic</th><th>messages in</th><th>bytes in</th><th>entries kept</th><th>bytes kept</th>
 <th>producers</th><th>subscriptions (backlog)</th></tr>{rows}</table><table>{values}</table></body></html>"""
     return web.Response(text=text, content_type="text/html")

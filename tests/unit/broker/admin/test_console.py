@@ -53,10 +53,21 @@ async def test_the_console_can_be_off(tmp_path: Path) -> None:
         running_brokers(tmp_path, 1, console=ConsoleSettings(enabled=False)) as world,
         aiohttp.ClientSession() as session,
     ):
+        assert "/console/" not in await _status_page(session, world.brokers[0])
         for path in ("console", "console/", "console/console.js"):
             async with session.get(f"http://127.0.0.1:{world.brokers[0].http_port}/{path}") as answer:
                 assert answer.status == 404
                 assert "webConsoleEnabled=false" in (await answer.json())["reason"]
+
+
+async def _status_page(session: aiohttp.ClientSession, broker: RunningBroker) -> str:
+    async with session.get(f"http://127.0.0.1:{broker.http_port}/") as answer:
+        return await answer.text()
+
+
+async def test_the_status_page_leads_to_the_console(broker: RunningBroker) -> None:
+    async with aiohttp.ClientSession() as session:
+        assert '<a href="/console/">console</a>' in await _status_page(session, broker)
 
 
 def test_the_page_has_nothing_that_the_policy_forbids() -> None:
