@@ -10,7 +10,7 @@ for its receipt and closes the producer. Then nothing uses the topics, and the b
 * idle: CPU of all brokers while no client asks for anything
 * stall: answers to a PING every 5 ms; the longest time to an answer is a stall of the event loop or of the machine
 * lookup: latency of LOOKUP, one at a time, of topics in random order
-* etcd: keys for each topic, and the events that watchers receive while the topics are idle
+* etcd: keys, bytes, changes and requests for each topic, and the events that watchers receive
 * closed: with `--wait S`, the memory after this time, and the time to open a closed topic again
 """
 
@@ -39,6 +39,8 @@ REOPENED = 200
 RETRY_S = 0.2
 EVENTS = re.compile(r"^etcd_debugging_mvcc_events_total (\S+)", re.M)
 CHANGES = re.compile(r"^etcd_debugging_mvcc_(?:put|delete)_total (\S+)", re.M)
+REQUESTS = re.compile(r"^grpc_server_handled_total\{\S+ (\S+)", re.M)
+USED_BYTES = re.compile(r"^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)", re.M)
 
 
 class Opener:
@@ -151,23 +153,33 @@ class Watched:
 
     def __init__(self, cluster: BrokerCluster) -> None:
         self.cluster = cluster
-        self._at_s, self._cpu_s, self._events, self._changes = self._read()
+        self._at_s, self._before = time.monotonic(), self._read()
 
-    def _read(self) -> tuple[float, float, float, float]:
-        cpu_s = sum(cpu_seconds(broker.pid) for broker in self.cluster.brokers)
+    def _etcd(self, *patterns: re.Pattern[str]) -> list[float]:
         with urllib.request.urlopen(f"http://{self.cluster.storage.etcd.endpoint}/metrics", timeout=10) as answer:
             text = answer.read().decode()
-        events, changes = (sum(map(float, pattern.findall(text))) for pattern in (EVENTS, CHANGES))
-        return time.monotonic(), cpu_s, events, changes
+        return [sum(map(float, pattern.findall(text))) for pattern in patterns]
+
+    def _read(self) -> list[float]:
+        cpu_s = sum(cpu_seconds(broker.pid) for broker in self.cluster.brokers)
+        return [cpu_s, *self._etcd(EVENTS, CHANGES, REQUESTS)]
+
+    def grown(self) -> tuple[float, list[float]]:
+        """Return the time since the last call, and CPU in s, watch events, changes and requests of etcd in it."""
+        (before_s, before), (self._at_s, self._before) = (self._at_s, self._before), (time.monotonic(), self._read())
+        return self._at_s - before_s, [now - then for now, then in zip(self._before, before, strict=True)]
 
     def since(self) -> dict[str, float]:
         """Return the growth per second since the last call."""
-        before = self._at_s, self._cpu_s, self._events, self._changes
-        self._at_s, self._cpu_s, self._events, self._changes = after = self._read()
-        span_s = after[0] - before[0]
-        names = ("cpu_percent", "watch_events_s", "etcd_changes_s")
-        grown = [(now - then) / span_s for now, then in zip(after[1:], before[1:], strict=True)]
-        return {name: round(value * (100 if "cpu" in name else 1), 2) for name, value in zip(names, grown, strict=True)}
+        span_s, (cpu_s, *grown) = self.grown()
+        names = ("watch_events_s", "etcd_changes_s", "etcd_requests_s")
+        rates = {name: round(value / span_s, 2) for name, value in zip(names, grown, strict=True)}
+        return {"cpu_percent": round(cpu_s / span_s * 100, 2)} | rates
+
+    @property
+    def etcd_kib(self) -> float:
+        """KiB of etcd's database that are in use."""
+        return self._etcd(USED_BYTES)[0] / 1024
 
     @property
     def memory_mb(self) -> int:
@@ -193,7 +205,7 @@ class Watched:
 def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]:
     """Run all steps and return the figures."""
     topics, found, watched = given.topics, {}, Watched(cluster)
-    memory_mb, keys = watched.memory_mb, watched.keys
+    memory_mb, keys, etcd_kib = watched.memory_mb, watched.keys, watched.etcd_kib
 
     def note(name: str, value: object) -> None:
         found[name] = value
@@ -207,12 +219,16 @@ def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]
         note(f"{prefix}lookup_ms", distribution(asyncio.run(lookups(cluster, topics))))
 
     note("start", {"memory_mb": memory_mb, "etcd_keys": keys})
+    watched.grown()
     took_s = asyncio.run(open_all(cluster, topics, given.parallel))
-    cpu_s = watched.since()["cpu_percent"] / 100 * took_s
+    cpu_s, events, changes, requests = watched.grown()[1]
     note("opened", {"topics_s": round(topics / took_s, 1), "broker_cpu_ms": round(cpu_s * 1000 / topics, 2)})
+    each = {"watch_events": events, "changes": changes, "requests": requests}
+    note("etcd_per_open", {name: round(value / topics, 2) for name, value in each.items()})
     grown_kib = (watched.memory_mb - memory_mb) * 1024
     note("memory", {"mb": watched.memory_mb, "kib_per_topic": round(grown_kib / topics, 1)})
-    note("etcd_keys_per_topic", round((watched.keys - keys) / topics, 2))
+    stored = {"keys": (watched.keys - keys) / topics, "kib": (watched.etcd_kib - etcd_kib) / topics}
+    note("etcd_per_topic", {name: round(value, 2) for name, value in stored.items()})
     time.sleep(given.settle)
     note_idle()
     if given.wait:

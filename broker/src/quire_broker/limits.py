@@ -43,6 +43,7 @@ SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyReque
 
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
+TOPIC_CLOSES_MAX = 64  # at a time, by a broker that stops
 PARTITIONS_MAX = 10_000
 LIST_SLICE_NAMES = 500  # of a list of topics that are parsed until the event loop runs in between: 3 ms
 UNUSED_TOPIC_S = 600.0  # closeUnusedTopicsAfterSeconds; as long as a ledger is used at least before it is rolled over

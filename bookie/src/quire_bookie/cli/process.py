@@ -76,8 +76,12 @@ def run_service(
     # Messages are short-lived: collect garbage less often. Together with freezing modules, this saved 0.6 us of the
     # about 5 us CPU time of an add in the bookie.
     gc.set_threshold(50_000, 20, 50)
-    with asyncio.Runner(loop_factory=_loop_factory(event_loop)) as runner:
-        return runner.run(_with_signals(service, early))
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory(event_loop)) as runner:
+            return runner.run(_with_signals(service, early))
+    finally:
+        # The interpreter would collect everything before it ends: 0.5 ms of CPU for each topic of a standalone.
+        gc.freeze()
 
 
 async def unless_stopped(starting: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:

@@ -22,7 +22,7 @@ from quire_broker.errors import (
     TooManyOperationsError,
     TopicNotFoundError,
 )
-from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
+from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_CLOSES_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
@@ -541,8 +541,14 @@ class Topics:
                 await asyncio.sleep(0)
 
     async def close(self) -> None:
-        """Unload everything, several topics at once."""
+        """Unload everything, a bounded number at once: if it is cancelled, most topics that it has begun are closed."""
         self._closed = True
         self.non_persistent.close()
-        await asyncio.gather(*(self._unload(topic) for topic in self.loaded))
+        left = iter(self.loaded)
+
+        async def some() -> None:
+            for topic in left:
+                await self._unload(topic)
+
+        await asyncio.gather(*(some() for _ in range(TOPIC_CLOSES_MAX)))
         await self._settling.drain()

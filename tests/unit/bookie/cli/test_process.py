@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -114,3 +116,26 @@ async def test_the_start_is_cancelled_with_its_caller() -> None:
     assert ended == [True]
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_the_end_of_the_process_collects_nothing_that_the_service_has_made() -> None:
+    program = """
+import asyncio
+from quire_bookie.cli.early_signals import EarlySignals
+from quire_bookie.cli.process import run_service
+from quire_bookie.cli.service_options import EventLoop
+
+class Topic:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        print("collected", flush=True)
+
+async def service(stop):
+    topics = [Topic() for _ in range(3)]
+    return 0 if topics else 1
+
+print("code", run_service(service, EventLoop.ASYNCIO, EarlySignals()), flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["code 0", ""], done.stderr

@@ -1,10 +1,12 @@
 """Topics that end while clients ask for them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from quire_broker.errors import TopicNotFoundError
+from quire_broker.names import parse_topic
 from tests.unit.broker.managed_ledger.world import World
 from tests.unit.broker.topic.test_topics import TOPIC, Broker, scenario
 
@@ -36,5 +38,42 @@ def test_a_client_that_may_create_a_topic_gets_it_although_another_one_that_may_
         with pytest.raises(TopicNotFoundError):
             await first
         assert await second is await third
+
+    scenario(work)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_stop_closes_a_bounded_number_of_topics_at_once(
+    monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
+) -> None:
+    monkeypatch.setattr("quire_broker.topic.topics.TOPIC_CLOSES_MAX", 3)
+
+    async def work(world: World, broker: Broker) -> None:
+        topics = [await broker.topics.get(parse_topic(f"persistent://public/default/t{n}")) for n in range(10)]
+        at_once, most, ended = 0, 0, 0
+        closing = asyncio.ensure_future(broker.topics.close())
+
+        def counted(quiesce: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+            async def one() -> None:
+                nonlocal at_once, most, ended
+                at_once += 1
+                most = max(most, at_once)
+                await quiesce()
+                at_once -= 1
+                ended += 1
+                if is_cancelled and ended == 5:
+                    closing.cancel()
+
+            return one
+
+        for topic in topics:
+            monkeypatch.setattr(topic, "quiesce", counted(topic.quiesce))
+        await asyncio.wait({closing})
+        assert most == 3
+        if is_cancelled:
+            assert closing.cancelled()
+            assert 5 <= ended <= 8 and len(broker.topics.loaded) >= 2, "topics that it has not begun stay as they are"
+        else:
+            assert ended == 10 and broker.topics.loaded == []
 
     scenario(work)
