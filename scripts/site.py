@@ -67,7 +67,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def build(work: Path, *, serve: bool = False) -> bool:
-    """Let MkDocs build or serve the pages of a folder; return whether it succeeded. It prints what is wrong."""
+    """Let MkDocs build or serve the pages of a folder; return whether it succeeded. It prints the errors."""
     (work / "mkdocs.yml").write_text(yaml.safe_dump(configuration(work / "pages"), sort_keys=False))
     uv = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
     action = ["serve"] if serve else ["build", "--strict"]

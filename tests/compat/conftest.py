@@ -1,9 +1,11 @@
-"""Fixtures: a cluster of three bookies on a real etcd, and a JVM with the stock Java client, for all tests here."""
+"""Fixtures: three bookies on an etcd, a JVM with the stock Java client, and a broker with the stock Python client."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.support.broker_process import BrokerProcess
 from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver, class_path
 from tests.support.polling import until
@@ -70,3 +72,19 @@ def client(request: pytest.FixtureRequest) -> str:
     """Return the name of the Java client; the tests run once for each protocol version."""
     name: str = request.param
     return name
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def python_client(broker: BrokerProcess) -> Iterator[Any]:
+    pulsar = pytest.importorskip("pulsar")
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)
+    made = pulsar.Client(broker.url, operation_timeout_seconds=60, logger=logger)
+    yield made
+    made.close()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,18 +16,9 @@ pytestmark = pytest.mark.compat
 _names = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("requests"))
-    yield process
-    process.close()
-
-
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Any]:
-    made = pulsar.Client(broker.url, operation_timeout_seconds=60, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn))
-    yield made
-    made.close()
+def client(python_client: Any) -> Any:
+    return python_client
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The commands of pulsar-admin that `make admin-table` runs, with arguments that mean something. Data only.
 
 A line, here or in `commands.txt`, is a command, optionally followed by ` => ` and the command that reads back its
-effect. Its first sign says what is compared beside success: `=` the output without ids and times, `~` names and types
+effect. Its first sign selects the comparison beside success: `=` the output without ids and times, `~` names and types
 in the output, `!` nothing. `@` begins a step of `AdminBatch.java` that only prepares, `+` a command that only prepares.
 """
 

@@ -37,7 +37,7 @@ PRODUCERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is sent."""
+    """The load: how many messages of what size, at what rate."""
 
     seconds: float
     rate: int
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Result:
-    """What was measured."""
+    """The measurements of one run."""
 
     acknowledged: int = 0
     received: int = 0

@@ -39,7 +39,7 @@ def check_properties(what: str, properties: Iterable[_Property]) -> None:
 
 
 def check_size(what: str, size: int) -> None:
-    """Raise NotAllowedError for properties with so many characters."""
+    """Raise NotAllowedError for properties that have more characters than the limit."""
     if size > PROPERTIES_CHARACTERS_MAX:
         raise NotAllowedError(
             f"the properties of the {what} have {size} characters; the limit is {PROPERTIES_CHARACTERS_MAX}: "
