@@ -91,7 +91,8 @@ class Handover:
 
     async def let_go_unstored(self, bundle: Bundle, moved: Moved | None = None) -> None:
         """Forget the non-persistent topics of a bundle; their clients open them at the new owner."""
-        for topic in await self._of(bundle, self._topics.non_persistent.loaded):
+        loaded = self._topics.non_persistent.loaded
+        for topic in await self._of(bundle, loaded) if loaded else ():
             self._topics.non_persistent.let_go(topic, moved)
 
     async def _of(self, bundle: Bundle, loaded: Sequence[T]) -> list[T]:
