@@ -157,6 +157,10 @@ class Admin:
                     raise HistoryError(
                         f"{what}: success, but {partition} {'still has' if stored else 'has not got'} it"
                     )
+        elif end == "/createMissedPartitions":
+            missing = [str(one) for one in PARTITIONS if node_path(one.ledger_name) not in nodes]
+            if missing:
+                raise HistoryError(f"{what}: success, but {missing} do not exist")
         elif end.startswith("/unload"):
             left = [str(topic.name) for stays, topic in before if stays() and not topic.closing]
             if left:

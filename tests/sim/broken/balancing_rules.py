@@ -5,8 +5,10 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.errors import QuireError
 from quire_bookie.metadata.election import Election
 from quire_broker.admin import context, spreading
+from quire_broker.admin.answers import code_of
 from quire_broker.balancing.leader import Leader
 from tests.sim.broken.variant import Variant, replaced
 
@@ -28,7 +30,22 @@ def _forwarded_again() -> tuple[Any, ...]:
     return (replaced(spreading, "is_forwarded", broken), replaced(context, "is_forwarded", broken))
 
 
+def _failed_parts_count_as_done() -> tuple[Any, ...]:
+    proper = spreading._serve
+
+    async def broken(request: web.Request, part: spreading.Part) -> tuple[bool, Any]:
+        try:
+            return await proper(request, part)
+        except QuireError as error:
+            if code_of(error) in (spreading.MISSING, spreading.CONFLICT):
+                raise
+            return False, None
+
+    return (replaced(spreading, "_serve", broken),)
+
+
 BALANCING_RULES = (
     Variant("two leaders: a leader trusts its lease without a look", "brokers", 4, _two_leaders),
     Variant("a forwarded request is forwarded again", "forwarding", 7, _forwarded_again),
+    Variant("partitions that failed count as done", "forwarding", 24, _failed_parts_count_as_done),
 )
