@@ -56,11 +56,13 @@ CLIENT_READS = (
 """Routes that stock clients with an http:// service URL use."""
 READS = (
     "GET /",
-    "GET /admin/brokers",
     "GET /admin/broker-stats/load-report",
     "GET /admin/broker-stats/topics",
+    "GET /admin/brokers",
     "GET /admin/brokers/configuration",
+    "GET /admin/brokers/configuration/runtime",
     "GET /admin/brokers/configuration/values",
+    "GET /admin/brokers/internal-configuration",
     "GET /admin/brokers/leaderBroker",
     "GET /admin/brokers/version",
     "GET /admin/brokers/{cluster}",
@@ -85,7 +87,9 @@ READS = (
     "GET /admin/v2/broker-stats/topics",
     "GET /admin/v2/brokers",
     "GET /admin/v2/brokers/configuration",
+    "GET /admin/v2/brokers/configuration/runtime",
     "GET /admin/v2/brokers/configuration/values",
+    "GET /admin/v2/brokers/internal-configuration",
     "GET /admin/v2/brokers/leaderBroker",
     "GET /admin/v2/brokers/version",
     "GET /admin/v2/brokers/{cluster}",
@@ -104,18 +108,28 @@ READS = (
     "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "GET /admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
     "GET /admin/v2/tenants",
     "GET /admin/v2/tenants/{tenant}",
     "GET /admin/v2/{domain}/{tenant}/{namespace}",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/partitioned",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuotaMap",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/examinemessage",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internalStats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/lastMessageId",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/messageid/{time_ms}",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitioned-internalStats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitioned-stats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/properties",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/stats",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/position/{count}",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/replicatedSubscriptionStatus",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscriptions",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
     "GET /api/v1/autorecovery/list_under_replicated_ledger",
     "GET /api/v1/autorecovery/lost_bookie_recovery_delay",
     "GET /api/v1/autorecovery/status",
@@ -130,9 +144,13 @@ READS = (
     "GET /api/v1/quire/unrecoverable",
     "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/compatibility",
     "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/version",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/analyzeBacklog",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogSize",
 )
 CHANGES = (
+    "DELETE /admin/brokers/configuration/{name}",
     "DELETE /admin/quire/ledgers/{ledger}",
+    "DELETE /admin/v2/brokers/configuration/{name}",
     "DELETE /admin/v2/clusters/{cluster}",
     "DELETE /admin/v2/clusters/{cluster}/failureDomains/{domain}",
     "DELETE /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
@@ -146,12 +164,18 @@ CHANGES = (
     "DELETE /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
     "DELETE /admin/v2/tenants/{tenant}",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuota",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/policies",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/properties",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/truncate",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
     "DELETE /api/v1/quire/drains/{bookie}",
+    "POST /admin/brokers/configuration/{name}/{value}",
     "POST /admin/quire/balancing",
     "POST /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "POST /admin/v2/brokers/configuration/{name}/{value}",
     "POST /admin/v2/clusters/{cluster}",
     "POST /admin/v2/clusters/{cluster}/failureDomains/{domain}",
     "POST /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
@@ -167,9 +191,11 @@ CHANGES = (
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/clearBacklog/{subscription}",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unsubscribe/{subscription}",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}",
     "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
     "POST /admin/v2/tenants/{tenant}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuota",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/createMissedPartitions",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/abort",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/begin",
@@ -178,6 +204,8 @@ CHANGES = (
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate/partitions",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/trim",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
     "PUT /admin/quire/drain",
     "PUT /admin/quire/ledgers/{ledger}/recover",
     "PUT /admin/v2/clusters/{cluster}",
@@ -190,7 +218,9 @@ CHANGES = (
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/properties",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/unload",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
     "PUT /api/v1/autorecovery/decommission",
     "PUT /api/v1/autorecovery/lost_bookie_recovery_delay",
     "PUT /api/v1/autorecovery/status",
@@ -201,11 +231,13 @@ CHANGES = (
 CONSUMER_CHANGES = (
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/expireMessages/{seconds}",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/replicatedSubscriptionStatus",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/resetcursor/{time_ms}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip/{count}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/skip_all",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties",
 )
 """A role that consumes changes its own subscriptions."""
 PRODUCER_CHANGES = ("POST /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages",)
@@ -227,6 +259,8 @@ NAMES = {
     "version": "0",
 }
 """Values for the parts of a pattern; `x` for others."""
+NAMES_OF = {"POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}": {"policy": "subscribeRate"}}
+"""Values for a route that takes other ones."""
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
@@ -286,7 +320,8 @@ class Asked:
     ) -> web.StreamResponse:
         """Return the answer of the rules; 200 stands for the route's own answer."""
         own_method, _, pattern = route.partition(" ")
-        path = "/".join(NAMES.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
+        names = NAMES | NAMES_OF.get(route, {})
+        path = "/".join(names.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
         headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})
         if original:
             headers["X-Original-Principal"] = original
