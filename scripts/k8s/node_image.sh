@@ -14,15 +14,15 @@ build() { # tag, context directory
 # --- the root file system -------------------------------------------------------------------
 base_pkgs=systemd,systemd-sysv,dbus,containerd,runc,containernetworking-plugins,iptables,ipset,nftables,\
 conntrack,socat,ethtool,iproute2,mount,util-linux,procps,kmod,jq,ca-certificates,busybox-static,\
-hostname,iputils-ping,e2fsprogs
-if [ ! -s "$img/base.tar" ]; then
+hostname,iputils-ping,xfsprogs
+if [ ! -s "$img/base-2.tar" ]; then
   log "root file system"
   mmdebstrap --quiet --variant=minbase --include="$base_pkgs" \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$img/tmp-base.tar"
-  mv "$img/tmp-base.tar" "$img/base.tar"
+  mv "$img/tmp-base.tar" "$img/base-2.tar"
 fi
-docker image inspect local/node-base:1 >/dev/null 2>&1 || docker import "$img/base.tar" local/node-base:1 >/dev/null
+docker image inspect local/node-base:2 >/dev/null 2>&1 || docker import "$img/base-2.tar" local/node-base:2 >/dev/null
 
 # --- the control plane's images, under the names kubeadm asks for ----------------------------
 declare -A name
@@ -58,7 +58,7 @@ for a in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tab
 ln -s ../bin/kmod /out/usr/sbin/modprobe
 SH
 cat > "$ctx/Dockerfile" <<EOD
-FROM local/node-base:1 AS b
+FROM local/node-base:2 AS b
 COPY collect /collect
 RUN sh /collect
 FROM scratch
@@ -84,7 +84,7 @@ sed -i "s#@SANDBOX@#${name[pause]}#; s#@RESTRICT_OOM@#$r#" "$ctx/containerd.toml
 sed -i "s#@KUBE_ROUTER@#${name[kube-router]}#" "$ctx/default-cni.yaml"
 echo "$KUBE_VERSION" > "$ctx/version"
 cat > "$ctx/Dockerfile" <<'EOD'
-FROM local/node-base:1
+FROM local/node-base:2
 ENV container=docker PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 COPY bin/ /usr/bin/
 COPY entrypoint kubelet-cgroups e2e-runc node-agent crictl /usr/local/bin/
