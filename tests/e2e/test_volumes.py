@@ -69,7 +69,7 @@ def test_volumes_grow_while_they_are_used(bounded: Stack, measured: Measured) ->
     until("the bookies report it", lambda: stack.pool()["status"]["capacity"]["total"] >= grown, GROWN_S)
     measured("four volumes grown after", time.monotonic() - start_s)
     stack.wait_until_well(WELL_S)
-    assert "VolumesGrown" in stack.events("Bookie")
+    assert "ExpandFinished" in stack.events("Bookie")
     assert _pods(stack) == before, "no bookie was restarted"
     measured("longest pause of acknowledgements", stack.longest_pause_s())
     stack.check()
