@@ -158,12 +158,19 @@ def managed_ledger(where: str, **spec: Any) -> Manifest:
 
 
 def load(
-    where: str, topics: int, rate: int, apart: bool = False, *, name: str = LOAD, part: str = "broker"
+    where: str,
+    topics: int,
+    rate: int,
+    apart: bool = False,
+    *,
+    name: str = LOAD,
+    prefix: str = LOAD,
+    part: str = "broker",
 ) -> list[Manifest]:
     """Return the load with the stock Pulsar client over TLS. `rate`: messages a second per topic. Its pod waits for the
     Secret of the brokers, or of the proxies by `part`. `apart`: on the control plane, so that every other machine may
-    be killed. `name`: its pod, and the beginning of its topics."""
-    names = ",".join(f"persistent://{PULSAR_NAMESPACE}/{name}-{number}" for number in range(topics))
+    be killed. `name`: its pod. `prefix`: the beginning of its topics, which no load has written to before."""
+    names = ",".join(f"persistent://{PULSAR_NAMESPACE}/{prefix}-{number}" for number in range(topics))
     settings = {
         "LOAD_URL": f"pulsar+ssl://{LEDGER}-{part}.{where}.svc:{BROKER_TLS_PORT}",
         "LOAD_CA": "/authority/ca.crt",

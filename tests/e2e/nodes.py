@@ -111,6 +111,20 @@ def speed_up(node: str) -> None:
     shell(node, f"rm -f {SLOW_DISK}; until [ -e {SLOW_DISK}.ended ]; do sleep 0.1; done; rm {SLOW_DISK}.ended")
 
 
+def stutter(node: str, host: str, times: int = 10) -> None:
+    """Stop every process of a pod for half a second, again and again, with 20 ms in between.
+
+    Most of the requests that it reads in these 20 ms wait for their answer through the next stop.
+    """
+    shell(
+        node,
+        "pids=; for p in $(pgrep -f .); do "
+        f'[ "$(nsenter -t $p -u hostname 2>/dev/null)" = {host} ] && [ "$(cat /proc/$p/comm)" != pause ] '
+        '&& pids="$pids $p"; done; '
+        f"for n in $(seq {times}); do kill -STOP $pids; sleep 0.5; kill -CONT $pids; sleep 0.02; done",
+    )
+
+
 def timed(start_s: float) -> str:
     """Format the time since `start_s`, a `time.monotonic()`."""
     return f"{time.monotonic() - start_s:.1f} s"

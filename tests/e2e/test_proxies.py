@@ -51,10 +51,10 @@ def proxied(stack: Stack) -> Iterator[Stack]:
     release.install(stack.cluster, networkPolicies={"brokerClients": ONLY_THE_LOAD})
     pods = manifests.with_code({}, "quire", "bookie", "broker")
     change_proxy(stack, {"replicas": 2, "podTemplate": {"spec": pods}})
-    found = replace(stack, load_pod=LOAD)
+    found, prefix = replace(stack, load_pod=LOAD), f"{LOAD}-{time.time():.0f}"
     try:
         wait_until_ready(stack, 2)
-        stack.cluster.apply(*manifests.load(stack.where, TOPICS, RATE, name=LOAD, part="proxy"))
+        stack.cluster.apply(*manifests.load(stack.where, TOPICS, RATE, name=LOAD, prefix=prefix, part="proxy"))
         until("the load through the proxies is ready", lambda: _load_is_ready(stack), WELL_S)
         found.goes_on()
         found.longest_pause_s()
