@@ -15,7 +15,7 @@ from quire_broker.policies.store import decode_json
 from quire_broker.settings.balancing import BalancingSettings
 from tests.unit.broker.balancing.brokers import BalancedBroker, Clock, balanced_brokers, until
 
-NO_TOPICS: Any = SimpleNamespace(loaded=[])
+NO_TOPICS: Any = SimpleNamespace(everything=[])
 
 
 class Meter:
