@@ -59,14 +59,20 @@ class DeniedByBrokerError(BrokerRefusedError, DeniedError):
     """The broker does not know the role, or the role may not do this."""
 
 
-class NoSuchTopicError(BrokerRefusedError, MissingError):
-    """The topic or its namespace does not exist."""
+class NotThereError(BrokerRefusedError, MissingError):
+    """The broker names an object that does not exist, such as the namespace of a topic."""
+
+
+class NoSuchTopicError(NotThereError):
+    """The topic does not exist, although its namespace does."""
 
 
 def _refusal(topic: str, code: int, message: str) -> BrokerRefusedError:
     """Return the error for a code that a broker answered about a topic."""
-    if code == ServerError.TOPIC_NOT_FOUND:  # the message, if there is one, names the missing object
-        return NoSuchTopicError(f"{topic}: {message}" if message else f"topic {topic} does not exist")
+    if code == ServerError.TOPIC_NOT_FOUND:
+        if message:  # it names the missing object
+            return NotThereError(f"{topic}: TOPIC_NOT_FOUND {message}")
+        return NoSuchTopicError(f"topic {topic} does not exist")
     return _error_of(code, f"{topic}: {ServerError(code).name} {message}".rstrip())
 
 
