@@ -109,12 +109,13 @@ def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
     own |= {"advertised_listeners_file"}  # see test_listeners_file
     own |= {"bind_addresses"}  # see test_ports_of_listeners
+    shared = {"web_console", "non_persistent_topics"}  # see test_console and test_pulsar_non_persistent
     own |= set(LEDGER_CLIENT) | OF_A_LIMIT | {"managed_ledger_password"}
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
-    assert set(BrokerConfig.model_fields) == set(SERVING) | own | secured | OFFLOAD
+    assert set(BrokerConfig.model_fields) == set(SERVING) | own | shared | secured | OFFLOAD
     assert (
         set(StandaloneConfig.model_fields)
-        == set(SERVING) | set(STANDALONE) | ELSEWHERE | OF_A_LIMIT | secured | OFFLOAD
+        == set(SERVING) | set(STANDALONE) | ELSEWHERE | OF_A_LIMIT | shared | secured | OFFLOAD
     )
 
 
