@@ -116,10 +116,10 @@ def _node(parent: str, name: str) -> str:
     return f"{parent}/{name}"
 
 
-def concerns(key: str, topic: TopicName) -> bool:
-    """Return whether a changed node may hold policies of a topic; see `PolicyStore.on_change`."""
-    of_partitioned = topic.partition >= 0 and key == _partitioned_key(topic.partitioned)
-    return not key or of_partitioned or key == f"{POLICIES}/{topic.namespace}"
+def nodes_of(topic: TopicName) -> tuple[str, ...]:
+    """Return the nodes that may hold policies of a topic; see `PolicyStore.on_change`."""
+    namespace = f"{POLICIES}/{topic.namespace}"
+    return (namespace, _partitioned_key(topic.partitioned)) if topic.partition >= 0 else (namespace,)
 
 
 def _partitioned_key(topic: TopicName) -> str:

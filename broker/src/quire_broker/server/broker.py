@@ -12,7 +12,6 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from quire_bookie.client import LedgerClient
@@ -30,13 +29,13 @@ from quire_broker.ownership.isolation import Isolation
 from quire_broker.ownership.listeners import Binding, Listener
 from quire_broker.ownership.owners import CONFIRM_RETRY_S, BrokerUrls, Bundle, Owners
 from quire_broker.ownership.registration import DRAINING, Registration
-from quire_broker.policies.store import concerns
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.connection import Connection
 from quire_broker.server.handover import Handover, moved_to
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
+from quire_broker.server.policy_changes import PolicyChanges
 from quire_broker.server.ports import Ports
 from quire_broker.server.receiving import Receiving
 from quire_broker.server.seats import Seats
@@ -149,7 +148,7 @@ class RunningBroker:
         self._http: HttpServer | None = None
         self._stopped = False
         self.owners.on_lost = self._bundle_lost
-        self.policies.on_change = self._policies_changed
+        self.policies.on_change = PolicyChanges(self.apply_policies, self.background).notice
         self.owners.on_retaken = self._bundle_retaken
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
@@ -166,9 +165,6 @@ class RunningBroker:
                     await self.topics.apply(topic, here)
                 except QuireError as error:
                     log.info("policies of %s are applied when it is loaded again: %s", topic.name, error)
-
-    def _policies_changed(self, key: str) -> None:
-        self.background.start(self.apply_policies(partial(concerns, key)), "changed policies")
 
     @property
     def background_failures(self) -> int:
