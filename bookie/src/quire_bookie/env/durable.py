@@ -7,7 +7,7 @@ a power cut loses them: only `F_FULLFSYNC` writes them (man 2 fsync of macOS). A
 import errno
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from quire_bookie.limits import MIB
@@ -49,13 +49,25 @@ def sync_path(path: str | Path) -> None:
         os.close(fd)
 
 
+def preallocate(fd: int, size: int) -> bool:
+    """Reserve the first `size` bytes of an empty file, which then is as long. Return False if the system cannot."""
+    if not hasattr(os, "posix_fallocate"):
+        return False
+    os.posix_fallocate(fd, 0, size)
+    return True
+
+
 def allocate(fd: int, size: int) -> None:
-    """Reserve the first `size` bytes of an empty file, which then is as long. Not durable."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(fd, 0, size)
-        return
+    """Reserve the first `size` bytes of an empty file, by zeros if the system cannot do without. Not durable."""
+    if not preallocate(fd, size):
+        for offset, zeros in zero_pieces(size):
+            write_all(fd, offset, [zeros])
+
+
+def zero_pieces(size: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield the offset and the content of the pieces of a file of zeros."""
     for offset in range(0, size, len(_ZEROS)):
-        write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
+        yield offset, memoryview(_ZEROS)[: size - offset]
 
 
 def write_all(fd: int, offset: int, buffers: Sequence[Buffer], flags: int = 0) -> None:

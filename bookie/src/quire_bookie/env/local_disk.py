@@ -19,12 +19,12 @@ from typing import Literal, TypeVar
 
 from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
-from quire_bookie.env.durable import allocate, sync_all, sync_data, sync_path, write_all
+from quire_bookie.env.durable import allocate, preallocate, sync_all, sync_data, sync_path, write_all, zero_pieces
 from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
 from quire_bookie.env.journal_submit_aio import AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.errors import DiskFullError
-from quire_bookie.limits import LOCAL_DISK_THREADS, MIB
+from quire_bookie.limits import LOCAL_DISK_THREADS
 from quire_bookie.model import Buffer
 
 log = logging.getLogger("quire.disk")
@@ -32,7 +32,6 @@ log = logging.getLogger("quire.disk")
 JournalSubmit = Literal["auto", "aio", "thread"]
 T = TypeVar("T")
 _BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
-_ZEROS = bytes(4 * MIB)
 _DIRECT_BYTES_MIN = 64 * 1024  # below it the page cache is not more expensive
 
 
@@ -83,11 +82,11 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
     try:
         try:
             # Allocate in one piece first: fewer extents, and a full disk is detected before anything is written.
-            allocate(fd, size)
-            for offset in range(0, size, len(_ZEROS)):
+            preallocate(fd, size)
+            for offset, zeros in zero_pieces(size):
                 if abandoned.is_set():
                     raise _Abandoned
-                write_all(fd, offset, [memoryview(_ZEROS)[: size - offset]])
+                write_all(fd, offset, [zeros])
             sync_all(fd)
         finally:
             os.close(fd)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from quire_bookie.env.durable import sync_data, sync_path
+from quire_bookie.env.durable import sync_data, sync_path, write_all
 from quire_bookie.env.file_modes import FILE_MODE
 from quire_bookie.limits import METADATA_LOG_COMMITS_BYTES_MIN, METADATA_LOG_GROWTH_BYTES, METADATA_LOG_ROWS_BYTES
 from quire_bookie.metadata.local.change_format import (
@@ -39,10 +39,7 @@ class LogFile:
 
     def write(self, offset: int, data: bytes) -> None:
         """Write all of `data`. Not durable before `sync`."""
-        rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self._descriptor, rest, offset)
-            rest, offset = rest[written:], offset + written
+        write_all(self._descriptor, offset, [data])
 
     def sync(self) -> None:
         """Make the written bytes durable."""
