@@ -7,6 +7,7 @@ messages that should have been sent meanwhile. One event loop sends; the result 
 import asyncio
 import struct
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ import typer
 from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.refusals import MissingError
-from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
+from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask
 from quire_bookie.cli.tables import Output, OutputOption, print_one
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -78,26 +79,17 @@ def register(commands: Commands) -> None:
     ) -> None:
         """Publish to a topic and measure rate and latencies. The messages stay if TOPIC is given."""
         plan = Plan(seconds, rate, size, batch_max, producers, consume)
-        name = topic_of(topic if topic is not None else f"quire-bench-{SystemClock().now_ms()}")
-        if topic is None and _exists(http, topic_path(name)):
-            raise MissingError(f"{name} exists already; give the name of a topic")  # two in one millisecond
+        name = topic_of(topic if topic is not None else f"quire-bench-{SystemChance().token(8).hex()}")
         try:
             result = asyncio.run(measure(broker, str(name), plan))
         finally:
-            if topic is None and _exists(http, topic_path(name)):
-                ask(http, "DELETE", f"{topic_path(name)}?force=true")
+            if topic is None:
+                with suppress(MissingError):  # it was not created
+                    ask(http, "DELETE", f"{topic_path(name)}?force=true")
         found = facts(plan, result)
         print_one(values(result), found, output, name=name)
         if topic is not None:
             say(f"{result.acknowledged} messages stay in {name}", err=True)
-
-
-def _exists(http: str, path: str) -> bool:
-    try:
-        get(http, f"{path}/stats")
-    except MissingError:
-        return False
-    return True
 
 
 async def measure(broker: str, topic: str, plan: Plan) -> Result:
