@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from scripts.tools import uv
+
 ROOT = Path(__file__).resolve().parents[1]
 WORK, TARGET = ROOT / "dist" / "site-source", ROOT / "dist" / "site"
 MATERIAL = "mkdocs-material==9.7.*"
@@ -69,9 +71,8 @@ def main(words: list[str] | None = None) -> int:
 def build(work: Path, *, serve: bool = False) -> bool:
     """Let MkDocs build or serve the pages of a folder; return whether it succeeded. It prints the errors."""
     (work / "mkdocs.yml").write_text(yaml.safe_dump(configuration(work / "pages"), sort_keys=False))
-    uv = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
     action = ["serve"] if serve else ["build", "--strict"]
-    command = [uv, "run", "--no-project", "--with", MATERIAL, "mkdocs", *action, "-f", str(work / "mkdocs.yml")]
+    command = [uv(), "run", "--no-project", "--with", MATERIAL, "mkdocs", *action, "-f", str(work / "mkdocs.yml")]
     quiet = os.environ | {"NO_MKDOCS_2_WARNING": "true"}  # this is MkDocs 1
     return subprocess.run(command, env=quiet, check=False).returncode == 0
 

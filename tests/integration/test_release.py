@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.tools import uv
 from tests.support.child import Child
 from tests.support.polling import until
 from tests.support.ports import free_ports
@@ -16,7 +17,7 @@ from tests.support.ports import free_ports
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-UV = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
+UV = uv()
 
 
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:

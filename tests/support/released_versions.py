@@ -15,6 +15,8 @@ from typing import Final
 
 import pytest
 
+from scripts.tools import uv
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_TIMEOUT_S = 600
 PREVIOUS: Final = "3af8a789b96661b51d04b16399e8f7593627294b"
@@ -46,11 +48,12 @@ def _build(commit: str, place: Path) -> None:
         _run("git", "-C", str(ROOT), "archive", "--output", str(archive), commit, "bookie", "broker", "images")
         with tarfile.open(archive) as files:
             files.extractall(work, filter="data")
-        uv = shutil.which("uv") or str(ROOT / ".tools" / "bin" / "uv")
-        _run(uv, "venv", "--quiet", "--python", sys.executable, str(place))
+        _run(uv(), "venv", "--quiet", "--python", sys.executable, str(place))
         constraints = ("--constraints", f"{work}/images/constraints.txt")
         python = ("--python", str(place / "bin" / "python"))
-        _run(uv, "pip", "install", "--quiet", "--no-sources", *python, *constraints, f"{work}/bookie", f"{work}/broker")
+        _run(
+            uv(), "pip", "install", "--quiet", "--no-sources", *python, *constraints, f"{work}/bookie", f"{work}/broker"
+        )
 
 
 def _run(*command: str) -> None:
