@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError
 
@@ -20,19 +20,9 @@ NAMESPACE = "/admin/v2/non-persistent/public/default"
 _names = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    process = BrokerProcess(tmp_path_factory.mktemp("non-persistent"))
-    yield process
-    process.close()
-
-
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Any]:
-    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)
-    found = pulsar.Client(broker.url, operation_timeout_seconds=20, logger=logger)
-    yield found
-    found.close()
+def client(python_client: Any) -> Any:
+    return python_client
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from tests.support.roomy_disk import NEVER_FULL
 HANGS_AFTER_S = 60
 """A server without a response after this time hangs."""
 KEPT_ENTRIES = 20
-_OPEN = re.compile("^GET /(healthz|readyz|metrics/?|console.*)$")
+_OPEN = re.compile("^GET /(healthz|readyz|metrics/?|console(/.*)?)$")
 _PLAIN = b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _PONG = encode(pb_broker.BaseCommand(type=Kind.PONG, pong=pb_broker.CommandPong()))
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, done, failure, object_of
+from quire_bookie.admin.answers import RefusedError
+from quire_broker.admin.answers import answer, done, object_of
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
@@ -50,10 +51,7 @@ def kind_of(request: web.Request) -> QuotaKind:
 
 async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
-    kind, value = kind_of(request), quota_of(await object_of(request))
-    flaw = flaw_of_quota(value, kind)
-    if flaw is not None:
-        return failure(412, flaw)
+    kind, value = await quota_of(request)
 
     def change(policies: Json) -> None:
         _map_of(policies)[kind.value] = value
@@ -62,12 +60,16 @@ async def set_quota(request: web.Request) -> web.Response:
     return done()
 
 
-def quota_of(body: Json) -> dict[str, Any]:
-    """Return the quota in a body, in the form that is stored; not checked."""
+async def quota_of(request: web.Request) -> tuple[QuotaKind, dict[str, Any]]:
+    """Return the kind and the quota of a request, in the form that is stored. RefusedError 412 for an invalid one."""
+    kind, body = kind_of(request), await object_of(request)
     size = body.get("limitSize", body.get("limit", NO_LIMIT))  # older tools send `limit`
     value: dict[str, Any] = {"limitSize": _number(size), "limitTime": _number(body.get("limitTime", NO_LIMIT))}
     value["policy"] = body.get("policy")
-    return value
+    flaw = flaw_of_quota(value, kind)
+    if flaw is not None:
+        raise RefusedError(412, flaw)
+    return kind, value
 
 
 def _number(value: object) -> object:

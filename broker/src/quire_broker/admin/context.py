@@ -10,11 +10,18 @@ from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.admin.answers import flag
 from quire_broker.admin.forwarding import ElsewhereError, is_forwarded
-from quire_broker.errors import NotAllowedError, NotFoundError, ServiceNotReadyError, TopicNotFoundError
+from quire_broker.errors import (
+    NotAllowedError,
+    NotFoundError,
+    ServiceNotReadyError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 from quire_broker.limits import HEALTH_S, OWNER_SETTLES_S
 from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
 from quire_broker.ownership.owners import Bundle, Owner
 from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
 BROKER: web.AppKey[RunningBroker] = web.AppKey("broker", RunningBroker)
@@ -67,6 +74,26 @@ async def owned_topic(request: web.Request, *, create: bool = False) -> Topic:
     name = topic_name_of(request)
     await require_owner(request, name)
     return await topic_here(broker_of(request), name, create=create)
+
+
+async def plain_topic(request: web.Request, remedy: str) -> Topic:
+    """Return the loaded topic as `owned_topic` does. NotAllowedError with the remedy for a partitioned one."""
+    await require_plain(request, topic_name_of(request), remedy)
+    return await owned_topic(request)
+
+
+async def require_plain(request: web.Request, name: TopicName, remedy: str) -> None:
+    """Raise NotAllowedError with the remedy for a partitioned topic, which stores nothing itself."""
+    if name.partition < 0 and await broker_of(request).policies.partitions(name):
+        raise NotAllowedError(f"{name} is partitioned: {remedy}")
+
+
+def subscription_of(request: web.Request, topic: Topic) -> Subscription:
+    """Return the subscription of the path. SubscriptionNotFoundError."""
+    found = topic.subscriptions.get(request.match_info["subscription"])
+    if found is None:
+        raise SubscriptionNotFoundError("Subscription not found")
+    return found
 
 
 async def topic_here(broker: RunningBroker, name: TopicName, *, create: bool = False) -> Topic:

@@ -36,8 +36,6 @@ from quire_broker.errors import NotFoundError
 from quire_broker.limits import LIVE_STEP_S, LIVE_STREAM_S, LIVE_STREAMS_MAX, LIVE_TOPICS_MAX, RATES_STEP_S
 from quire_broker.server.broker import RunningBroker
 
-_TOPICS_PER_STEP = 200
-
 
 class LiveRates:
     """Samples the rates of a broker, keeps their history, and counts the streams that show them."""
@@ -56,19 +54,15 @@ class LiveRates:
         """Sample once a minute, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await self.history.sample(self._broker.topics.loaded, self._broker.clock.now_ms(), loop.time())
+            await self.history.sample(self._broker.topics.in_steps(), self._broker.clock.now_ms(), loop.time())
             await asyncio.sleep(RATES_STEP_S)
 
     async def snapshot(self) -> dict[str, Values]:
         """Return the present rates of the loaded topics, at most half a `LIVE_STEP_S` old."""
         async with self._taking:
             if asyncio.get_running_loop().time() - self._taken_s >= LIVE_STEP_S / 2:
-                found: dict[str, Values] = {}
-                for number, topic in enumerate(self._broker.topics.loaded, 1):
-                    found[str(topic.name)] = rates_of(topic)
-                    if number % _TOPICS_PER_STEP == 0:
-                        await asyncio.sleep(0)
-                self._snapshot, self._taken_s = found, asyncio.get_running_loop().time()
+                self._snapshot = {str(topic.name): rates_of(topic) async for topic in self._broker.topics.in_steps()}
+                self._taken_s = asyncio.get_running_loop().time()
             return self._snapshot
 
     async def end(self, _: object = None) -> None:

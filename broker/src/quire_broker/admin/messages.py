@@ -21,17 +21,16 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_broker.admin.answers import answer, body_of, done
-from quire_broker.admin.context import broker_of, owned_topic, topic_here, topic_name_of
+from quire_broker.admin.context import broker_of, plain_topic, subscription_of, topic_here
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.admin.subscriptions import position_of
 from quire_broker.compression import Codec, CompressionError, decompress
-from quire_broker.errors import NotAllowedError, NotFoundError, SubscriptionNotFoundError
+from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import BACKLOG_ENTRIES_ANALYZED_MAX, PEEK_BYTES_MAX, PEEK_ENTRIES_MAX
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
 from quire_broker.names import TopicName
 from quire_broker.policies.fields import LONG_MAX
-from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 from quire_broker.wire.entry import EntrySummary, peek, peek_broker_metadata
 
@@ -52,25 +51,14 @@ def routes() -> Iterator[Route]:
     yield Route("POST", topic + "/trim", trim, Need.NAMESPACE)
 
 
-async def _plain_topic(request: web.Request) -> Topic:
-    """Return the topic of the path. NotAllowedError for a partitioned one, which stores nothing itself."""
-    name = topic_name_of(request)
-    if name.partition < 0 and await broker_of(request).policies.partitions(name):
-        raise NotAllowedError(f"{name} is partitioned: ask for one of its partitions")
-    return await owned_topic(request)
-
-
-def _subscription(request: web.Request, topic: Topic) -> Subscription:
-    found = topic.subscriptions.get(request.match_info["subscription"])
-    if found is None:
-        raise SubscriptionNotFoundError("Subscription not found")
-    return found
+async def _topic(request: web.Request) -> Topic:
+    return await plain_topic(request, "ask for one of its partitions")
 
 
 async def nth_unacknowledged(request: web.Request) -> web.Response:
     """Return the n-th entry after the acknowledged ones; 404 if there are fewer."""
     count = whole_number("position", request.match_info["count"], 1, PEEK_ENTRIES_MAX)
-    subscription = _subscription(request, await _plain_topic(request))
+    subscription = subscription_of(request, await _topic(request))
     entries = await subscription.peek(count, PEEK_BYTES_MAX)
     if len(entries) < count:
         if subscription.cursor.backlog >= count:
@@ -85,7 +73,7 @@ async def examine(request: web.Request) -> web.Response:
     start = request.query.get("initialPosition", "latest").lower()
     if start not in ("earliest", "latest"):
         raise NotAllowedError(f"initialPosition is {start[:100]!r}; use earliest or latest")
-    topic = await _plain_topic(request)
+    topic = await _topic(request)
     ledgers = [(record.ledger_id, record.entries) for record in topic.ledger.ledgers if record.entries]
     stored = sum(entries for _, entries in ledgers)
     if not stored:
@@ -102,7 +90,7 @@ async def examine(request: web.Request) -> web.Response:
 async def by_id(request: web.Request) -> web.Response:
     """Return the entry of a message id; 404 if it is not stored."""
     numbers = [whole_number(name, request.match_info[name], 0, LONG_MAX) for name in ("ledger", "entry")]
-    return _message(await _entry(await _plain_topic(request), Position(*numbers)))
+    return _message(await _entry(await _topic(request), Position(*numbers)))
 
 
 async def _entry(topic: Topic, position: Position) -> StoredEntry:
@@ -116,7 +104,7 @@ async def _entry(topic: Topic, position: Position) -> StoredEntry:
 async def id_at(request: web.Request) -> web.Response:
     """Return the id of the first message that was published at that time or later."""
     time_ms = whole_number("time_ms", request.match_info["time_ms"], 0, LONG_MAX)
-    topic = await _plain_topic(request)
+    topic = await _topic(request)
     found = await topic.ledger.find_first(lambda entry: peek(entry).publish_time_ms >= time_ms)
     if found is None:
         found = topic.ledger.last_confirmed
@@ -126,7 +114,7 @@ async def id_at(request: web.Request) -> web.Response:
 async def backlog_size(request: web.Request) -> web.Response:
     """Return the bytes stored after a message id, estimated inside its ledger by the mean size of its entries."""
     position = position_of(await body_of(request))
-    topic = await _plain_topic(request)
+    topic = await _topic(request)
     return answer(_bytes_after(topic, position))
 
 
@@ -144,8 +132,8 @@ def _bytes_after(topic: Topic, position: Position) -> int:
 
 async def analyze_backlog(request: web.Request) -> web.Response:
     """Read the backlog of a subscription, up to a bound, and return its numbers of entries and messages."""
-    topic = await _plain_topic(request)
-    subscription = _subscription(request, topic)
+    topic = await _topic(request)
+    subscription = subscription_of(request, topic)
     entries = messages = markers = 0
     first = last = None
     position: Position | None = topic.ledger.next_position(subscription.cursor.mark_delete)

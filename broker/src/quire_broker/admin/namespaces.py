@@ -5,7 +5,7 @@ messageTTL within a minute. Policies that no broker would enforce are refused. B
 permissions have their own modules.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +26,7 @@ from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
 from quire_broker.policies.store import Json
+from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
 from quire_broker.server.handover import NO_BROKER
 from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.topic.topic import Topic
@@ -56,24 +57,6 @@ STORED_POLICIES = {
 """Maps the path of a policy to its key in the namespace's node."""
 
 
-NOT_SERVED: Mapping[str, tuple[Any, str]] = {
-    "dispatchRate": (None, "rates are not limited"),
-    "subscriptionDispatchRate": (None, "rates are not limited"),
-    "replicatorDispatchRate": (None, "topics are not replicated to other clusters"),
-    "publishRate": (None, "rates are not limited"),
-    "subscribeRate": (None, "rates are not limited"),
-    "compactionThreshold": (None, "topics are not compacted"),
-    "inactiveTopicPolicies": (None, "topics are not deleted for being idle"),
-    "subscriptionExpirationTime": (None, "subscriptions are not deleted for being idle"),
-    "resourcegroup": (None, "rates are not limited"),
-    "entryFilters": (None, "entries are not filtered"),
-    "dispatcherPauseOnAckStatePersistent": (False, "delivery does not wait until acknowledgments are stored"),
-    "encryptionRequired": (False, "messages without encryption are not refused"),
-    "subscriptionAuthMode": ("None", "names of subscriptions need no prefix"),
-}
-"""Policies that are refused: the value that is always in force, and the reason."""
-
-
 _TYPES = set(TYPE_NAMES.values())
 _DESTINATION = "destinationBroker"
 
@@ -99,7 +82,7 @@ def routes() -> Iterator[Route]:
     yield Route("POST", policy, set_policy, Need.NAMESPACE)
     yield Route("PUT", policy, set_policy, Need.NAMESPACE)
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
-    refused = f"{root}/{{namespace}}/{{policy:{'|'.join(NOT_SERVED)}}}"
+    refused = f"{root}/{{namespace}}/{{policy:{'|'.join(OF_NAMESPACES)}}}"
     yield Route("GET", refused, unserved_policy, Need.NAMESPACE)
     yield Route("DELETE", refused, remove_unserved, Need.NAMESPACE)
     yield Route("POST", refused, refuse_policy, Need.NAMESPACE)
@@ -254,13 +237,13 @@ async def refuse_policy(request: web.Request) -> web.Response:
     """Answer 501: the policy would be stored but not enforced."""
     await _policies(request)
     policy = request.match_info["policy"]
-    return failure(501, f"{policy} is not supported by this broker: {NOT_SERVED[policy][1]}")
+    return failure(501, f"{policy} is not supported by this broker: {OF_NAMESPACES[policy]}")
 
 
 async def unserved_policy(request: web.Request) -> web.Response:
     """Return the value that is always in force."""
     await _policies(request)
-    value = NOT_SERVED[request.match_info["policy"]][0]
+    value = VALUES.get(request.match_info["policy"])
     return done() if value is None else answer(value)
 
 

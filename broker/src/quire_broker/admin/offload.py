@@ -20,9 +20,9 @@ from aiohttp import web
 from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
-from quire_broker.admin.context import broker_of, namespace_of, owned_topic, topic_name_of
+from quire_broker.admin.context import broker_of, namespace_of, plain_topic
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import AuthorizationError, NotAllowedError, NotFoundError, OffloadError
+from quire_broker.errors import AuthorizationError, NotFoundError, OffloadError
 from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.format import uuid_halves
 from quire_broker.offload.target import OffloadTarget
@@ -56,10 +56,7 @@ def routes() -> Iterator[Route]:
 
 
 async def _topic(request: web.Request) -> Topic:
-    name = topic_name_of(request)
-    if name.partition < 0 and await broker_of(request).policies.partitions(name):
-        raise NotAllowedError(f"{name} is partitioned: offload its partitions one by one")
-    return await owned_topic(request)
+    return await plain_topic(request, "offload its partitions one by one")
 
 
 def _field(body: Json, name: str, kind: type) -> Any:

@@ -13,9 +13,8 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer
-from quire_broker.admin.context import owned_topic
+from quire_broker.admin.context import owned_topic, subscription_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import SubscriptionNotFoundError
 from quire_broker.limits import PEEK_BYTES_MAX, PEEK_ENTRIES_MAX
 
 
@@ -29,9 +28,7 @@ async def peek(request: web.Request) -> web.Response:
     """Return the first unacknowledged entries, up to the requested count and bytes."""
     count = whole_number("count", request.query.get("count", "1"), 1, PEEK_ENTRIES_MAX)
     topic = await owned_topic(request)
-    subscription = topic.subscriptions.get(request.match_info["subscription"])
-    if subscription is None:
-        raise SubscriptionNotFoundError("Subscription not found")
+    subscription = subscription_of(request, topic)
     entries = await subscription.peek(count, PEEK_BYTES_MAX)
     shown = [
         {

@@ -15,13 +15,14 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, object_of
-from quire_broker.admin.context import broker_of, owned_topic, topic_here, topic_name_of
+from quire_broker.admin.context import broker_of, owned_topic, subscription_of, topic_here, topic_name_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.errors import NotAllowedError, SubscriptionNotFoundError
 from quire_broker.names import TopicName
 from quire_broker.topic.client_names import check_size
 from quire_broker.topic.subscription import Subscription
+from quire_broker.topic.topic import Topic
 
 _OF_BROKERS: Final = ("quire.", "pulsar.")
 _SHADOW: Final = "PULSAR.SHADOW_SOURCE"
@@ -102,9 +103,9 @@ async def remove_of_topic(request: web.Request) -> web.Response:
     return await _change(request, {key: None})
 
 
-def _found(request: web.Request, subscriptions: Mapping[str, Subscription]) -> Subscription:
-    found = subscriptions.get(request.match_info["subscription"])
-    if found is None or not found.durable:
+def _durable(request: web.Request, topic: Topic) -> Subscription:
+    found = subscription_of(request, topic)
+    if not found.durable:
         raise SubscriptionNotFoundError("Subscription not found")
     return found
 
@@ -114,7 +115,7 @@ async def of_subscription(request: web.Request) -> web.Response:
 
     async def one(name: TopicName) -> dict[str, str]:
         topic = await topic_here(broker_of(request), name)
-        return dict(_found(request, topic.subscriptions).cursor.cursor_properties)
+        return dict(_durable(request, topic).cursor.cursor_properties)
 
     found = await at_owners(request, one, fine=(MISSING,))
     return answer({key: value for each in reversed(list(found.values())) for key, value in each.items()})
@@ -126,7 +127,7 @@ async def set_of_subscription(request: web.Request) -> web.Response:
 
     async def one(name: TopicName) -> None:
         topic = await topic_here(broker_of(request), name)
-        await _found(request, topic.subscriptions).cursor.set_cursor_properties(properties)
+        await _durable(request, topic).cursor.set_cursor_properties(properties)
 
     await at_owners(request, one, fine=(MISSING,))
     return done()
@@ -137,7 +138,7 @@ async def replicated(request: web.Request) -> web.Response:
 
     async def one(name: TopicName) -> bool:
         topic = await topic_here(broker_of(request), name)
-        return _found(request, topic.subscriptions).replicated
+        return _durable(request, topic).replicated
 
     found = await at_owners(request, one, fine=(MISSING,))
     return answer({str(name): value for name, value in found.items()})
@@ -151,7 +152,7 @@ async def set_replicated(request: web.Request) -> web.Response:
 
     async def one(name: TopicName) -> None:
         topic = await topic_here(broker_of(request), name)
-        await _found(request, topic.subscriptions).set_replicated(value)
+        await _durable(request, topic).set_replicated(value)
 
     await at_owners(request, one, fine=(MISSING,))
     return done()

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, object_of
-from quire_broker.admin.context import broker_of, require_owner, topic_here, topic_name_of
+from quire_broker.admin.context import broker_of, require_owner, require_plain, topic_here, topic_name_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError
 from quire_broker.limits import PUBLISH_BY_HTTP_S, PUBLISHED_BY_HTTP_MAX
@@ -84,8 +84,7 @@ async def publish(request: web.Request) -> web.Response:
         raise RefusedError(429, f"{PUBLISHED_BY_HTTP_MAX} messages are being published by HTTP; try again")
     async with gate:
         name, broker = topic_name_of(request), broker_of(request)
-        if name.partition < 0 and await broker.policies.partitions(name):
-            raise NotAllowedError(f"{name} is partitioned: publish to one of its partitions")
+        await require_plain(request, name, "publish to one of its partitions")
         await require_owner(request, name)
         metadata, payload = _message(await object_of(request), broker)
         topic = await topic_here(broker, name)

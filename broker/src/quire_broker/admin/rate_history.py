@@ -5,11 +5,10 @@ of series, so that the history takes 7 MiB at most, and the last counters half a
 point without a sample is NaN. Point `n` stands for minute `n` since the epoch; a clock that is set back adds no points.
 """
 
-import asyncio
 import heapq
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import AsyncIterable
 from typing import Final, NamedTuple
 
 from quire_broker.limits import RATES_NAMESPACES_MAX, RATES_POINTS, RATES_STEP_S, RATES_TOPICS_MAX
@@ -18,7 +17,6 @@ from quire_broker.topic.topic import Topic
 COLUMNS: Final = ("messagesIn", "bytesIn", "messagesOut", "bytesOut", "backlog")
 """Four rates per second, and the entries that subscriptions have not acknowledged."""
 SERIES_BYTES: Final = len(COLUMNS) * RATES_POINTS * 4
-_TOPICS_PER_STEP = 200
 _STEP_MS = int(RATES_STEP_S * 1000)
 
 
@@ -101,21 +99,19 @@ class RateHistory:
         self._point = -1
         self._sampled_s = math.nan
 
-    async def sample(self, topics: Iterable[Topic], now_ms: int, now_s: float) -> None:
-        """Add a point of all loaded topics, some at a time: other tasks go on.
+    async def sample(self, topics: AsyncIterable[Topic], now_ms: int, now_s: float) -> None:
+        """Add a point of these topics.
 
         `now_ms` gives the point, `now_s` (monotonic) the time since the last sample. The first sample has no rates.
         """
         elapsed_s = now_s - self._sampled_s
         counters: dict[str, Values] = {}
         rates: dict[str, Values] = {}
-        for number, topic in enumerate(list(topics), 1):
+        async for topic in topics:
             name = str(topic.name)
             counters[name] = new = counters_of(topic)
             old = self._counters.get(name, NOTHING)
             rates[name] = _growth(old, new, elapsed_s)
-            if number % _TOPICS_PER_STEP == 0:
-                await asyncio.sleep(0)
         self._counters, self._sampled_s = counters, now_s
         point = now_ms // _STEP_MS
         if math.isnan(elapsed_s) or point <= self._point:

@@ -16,16 +16,17 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
-from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
+from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.backlog_quotas import kind_of, quota_of
 from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
 from quire_broker.admin.namespaces import flaw_of_policy
 from quire_broker.admin.routes import Need, Route
 from quire_broker.names import TopicName
-from quire_broker.policies.backlog_quota import QUOTA_KEY, flaw_of_quota
+from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import INT_MAX
-from quire_broker.policies.of_topics import NOT_SERVED, PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.store import Json
+from quire_broker.policies.unserved import OF_TOPICS
 from quire_broker.server.handover import moved_to
 from quire_broker.topic.topic import Topic
 
@@ -42,7 +43,7 @@ def routes() -> Iterator[Route]:
     yield Route("POST", f"{topic}/backlogQuota", set_quota, Need.NAMESPACE)
     yield Route("DELETE", f"{topic}/backlogQuota", remove_quota, Need.NAMESPACE)
     yield Route("DELETE", f"{topic}/policies", remove_all, Need.NAMESPACE)
-    refused = f"{topic}/{{policy:{'|'.join(NOT_SERVED)}}}"
+    refused = f"{topic}/{{policy:{'|'.join(OF_TOPICS)}}}"
     yield Route("GET", refused, get_unserved, Need.NAMESPACE)
     yield Route("POST", refused, refuse, Need.NAMESPACE)
     yield Route("PUT", refused, refuse, Need.NAMESPACE)
@@ -137,10 +138,7 @@ async def get_quotas(request: web.Request) -> web.Response:
 
 async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
-    kind, value = kind_of(request), quota_of(await object_of(request))
-    flaw = flaw_of_quota(value, kind)
-    if flaw is not None:
-        return failure(412, flaw)
+    kind, value = await quota_of(request)
 
     def change(own: Json) -> None:
         own[QUOTA_KEY] = {**(own.get(QUOTA_KEY) or {}), kind.value: value}
@@ -172,4 +170,4 @@ async def get_unserved(request: web.Request) -> web.Response:
 async def refuse(request: web.Request) -> web.Response:
     """Answer 501 with the reason: the policy would be stored but not enforced."""
     policy = request.match_info["policy"]
-    return failure(501, f"{policy} is not supported by this broker: {NOT_SERVED[policy]}")
+    return failure(501, f"{policy} is not supported by this broker: {OF_TOPICS[policy]}")

@@ -46,6 +46,17 @@ class DispatchStats:
         return self.message_rate.sample(self.messages_out, now_s)
 
 
+def hand_over(consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery], messages: int) -> None:
+    """Count one batch, for the consumer and for its subscription, and pass it to the consumer's session."""
+    size = sum([len(delivery.data) for delivery in deliveries])
+    for stats in (consumer.stats, ours):
+        stats.messages_out += messages
+        stats.entries_out += len(deliveries)
+        stats.bytes_out += size
+    consumer.messages_per_entry.add(len(deliveries), messages)
+    consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)
+
+
 class Dispatcher:
     """Base class of the dispatchers. `consumers` are in the order in which they take turns."""
 
@@ -193,13 +204,7 @@ class Dispatcher:
         return summary
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
-        """Pass one batch to the consumer's session and count it."""
+        """Announce one batch, count it and pass it to the consumer's session."""
         assert deliveries and messages > 0 and not consumer.removed
         self.on_delivery()
-        size = sum([len(delivery.data) for delivery in deliveries])
-        for stats in (consumer.stats, self.stats):
-            stats.messages_out += messages
-            stats.entries_out += len(deliveries)
-            stats.bytes_out += size
-        consumer.messages_per_entry.add(len(deliveries), messages)
-        consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)
+        hand_over(consumer, self.stats, deliveries, messages)

@@ -31,22 +31,6 @@ PATHS: Final[Mapping[str, str]] = {
     "replication": "replication_clusters",
 }
 """Maps the path of a topic's policy to its field."""
-NOT_SERVED: Final = {
-    "dispatchRate": "rates are not limited",
-    "subscriptionDispatchRate": "rates are not limited",
-    "replicatorDispatchRate": "topics are not replicated to other clusters",
-    "publishRate": "rates are not limited",
-    "subscribeRate": "rates are not limited",
-    "compactionThreshold": "topics are not compacted",
-    "inactiveTopicPolicies": "topics are not deleted for being idle",
-    "maxMessageSize": "the size of messages is limited for all topics of a broker (maxMessageSize)",
-    "offloadPolicies": "offloading is set for whole namespaces",
-    "schemaCompatibilityStrategy": "the strategy is that of the namespace",
-    "schemaValidationEnforced": "the rule is that of the namespace",
-    "entryFilters": "entries are not filtered",
-    "dispatcherPauseOnAckStatePersistent": "delivery does not wait until acknowledgments are stored",
-}
-"""Policies of topics that no broker would enforce, and why."""
 
 
 def own_policies(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec, Delivery
-from quire_broker.dispatch.dispatcher import DispatchStats
+from quire_broker.dispatch.dispatcher import DispatchStats, hand_over
 from quire_broker.dispatch.immediate import ByKey, InTurn, ToActive
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.position import Position
@@ -143,16 +143,7 @@ class NonPersistentSubscription:
             deliveries.append(delivery)
             counts.append(summary.num_messages)
         for consumer, (deliveries, counts) in batches.items():
-            self._deliver(consumer, deliveries, sum(counts))
-
-    def _deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
-        size = sum(len(delivery.data) for delivery in deliveries)
-        for stats in (consumer.stats, self.stats):
-            stats.messages_out += messages
-            stats.entries_out += len(deliveries)
-            stats.bytes_out += size
-        consumer.messages_per_entry.add(len(deliveries), messages)
-        consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)
+            hand_over(consumer, self.stats, deliveries, sum(counts))
 
     # commands of clients
 

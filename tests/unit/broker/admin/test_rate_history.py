@@ -1,5 +1,6 @@
 """The history of rates: points, gaps, counters that begin again, and its bounds. No broker runs."""
 
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -28,9 +29,14 @@ def topic(name: str, messages: int = 0, size_bytes: int = 0, backlog: int = 0, o
     )
 
 
+async def each(*topics: Topic) -> AsyncIterator[Topic]:
+    for one in topics:
+        yield one
+
+
 async def sampled(history: RateHistory, minute: int, *topics: Topic) -> None:
     """Sample at that minute of both clocks."""
-    await history.sample(topics, minute * MINUTE_MS, minute * 60.0)
+    await history.sample(each(*topics), minute * MINUTE_MS, minute * 60.0)
 
 
 def last(history: RateHistory, name: str, column: str = "messagesIn", count: int = 1) -> list[Any]:
@@ -79,7 +85,7 @@ async def test_a_clock_that_is_set_back_adds_no_point() -> None:
     history = RateHistory()
     for minute in (9, 10):
         await sampled(history, minute, topic("a/b/t", 60 * minute))
-    await history.sample([topic("a/b/t", 6000)], 5 * MINUTE_MS, 700.0)
+    await history.sample(each(topic("a/b/t", 6000)), 5 * MINUTE_MS, 700.0)
     assert last(history, "a/b/t") == [1.0]
     assert history.shown(history.total)["endMs"] == 10 * MINUTE_MS
 

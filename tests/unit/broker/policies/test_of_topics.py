@@ -3,7 +3,8 @@
 import pytest
 
 from quire_broker.policies.fields import FIELDS
-from quire_broker.policies.of_topics import NOT_SERVED, PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.unserved import OF_TOPICS
 
 
 def test_policies_survive_their_property() -> None:
@@ -32,4 +33,4 @@ def test_own_policies_replace_those_of_the_namespace() -> None:
 
 def test_every_path_has_a_checked_field_and_is_not_refused_as_well() -> None:
     assert set(PATHS.values()) <= set(FIELDS)
-    assert not set(PATHS) & set(NOT_SERVED)
+    assert not set(PATHS) & set(OF_TOPICS)

@@ -1,0 +1,35 @@
+"""Policies that no broker here would enforce, and why: they are refused, at namespaces and at topics. Data only."""
+
+from typing import Final
+
+_AT_BOTH: Final = {
+    "dispatchRate": "rates are not limited",
+    "subscriptionDispatchRate": "rates are not limited",
+    "replicatorDispatchRate": "topics are not replicated to other clusters",
+    "publishRate": "rates are not limited",
+    "subscribeRate": "rates are not limited",
+    "compactionThreshold": "topics are not compacted",
+    "inactiveTopicPolicies": "topics are not deleted for being idle",
+    "entryFilters": "entries are not filtered",
+    "dispatcherPauseOnAckStatePersistent": "delivery does not wait until acknowledgments are stored",
+}
+OF_NAMESPACES: Final = _AT_BOTH | {
+    "subscriptionExpirationTime": "subscriptions are not deleted for being idle",
+    "resourcegroup": "rates are not limited",
+    "encryptionRequired": "messages without encryption are not refused",
+    "subscriptionAuthMode": "names of subscriptions need no prefix",
+}
+"""Maps the path of a namespace's policy to the reason."""
+VALUES: Final[dict[str, object]] = {
+    "dispatcherPauseOnAckStatePersistent": False,
+    "encryptionRequired": False,
+    "subscriptionAuthMode": "None",
+}
+"""Values that are always in force at namespaces; the others have none."""
+OF_TOPICS: Final = _AT_BOTH | {
+    "maxMessageSize": "the size of messages is limited for all topics of a broker (maxMessageSize)",
+    "offloadPolicies": "offloading is set for whole namespaces",
+    "schemaCompatibilityStrategy": "the strategy is that of the namespace",
+    "schemaValidationEnforced": "the rule is that of the namespace",
+}
+"""Maps the path of a topic's policy to the reason."""
