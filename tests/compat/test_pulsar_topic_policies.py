@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from queue import Queue
 from typing import Any
 from urllib.error import HTTPError
 
@@ -203,7 +204,7 @@ def test_topics_of_a_namespace_are_limited(broker: BrokerProcess, client: Any, n
     client.create_producer(f"persistent://public/{namespace}/one")
 
 
-@pytest.mark.parametrize("policy", ["dispatchRate", "publishRate", "compactionThreshold", "inactiveTopicPolicies"])
+@pytest.mark.parametrize("policy", ["dispatchRate", "entryFilters", "compactionThreshold", "inactiveTopicPolicies"])
 def test_what_is_not_enforced_is_refused_with_the_reason(
     broker: BrokerProcess, topic: str, policies: Policies, policy: str
 ) -> None:
@@ -212,3 +213,17 @@ def test_what_is_not_enforced_is_refused_with_the_reason(
     assert failure.value.code == 501
     assert f"{policy} is not supported by this broker: " in json.loads(failure.value.read())["reason"]
     assert broker.rest("GET", f"{policies.path}/{policy}") is None
+
+
+def test_publishing_waits_for_its_rate(broker: BrokerProcess, client: Any, topic: str, policies: Policies) -> None:
+    producer = client.create_producer(topic, batching_enabled=False)
+    policies.set("publishRate", {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": 1})
+    answers: Queue[Any] = Queue()
+    producer.send(bytes(1000))
+    producer.send_async(b"x", lambda result, message_id: answers.put(result))
+    path = f"/admin/v2/{topic.replace('://', '/')}/stats"
+    assert broker.rest("GET", path)["publishRateLimitedTimes"] == 1
+    assert broker.rest("GET", path)["msgInCounter"] == 1
+    assert answers.empty()
+    policies.remove("publishRate")
+    assert answers.get(timeout=RECEIVE_MS / 1000) == pulsar.Result.Ok

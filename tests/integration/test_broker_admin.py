@@ -129,8 +129,22 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/messageTTL") == 60
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
-    code, reason = refused(broker, "POST", root + "/dispatchRate", {"dispatchThrottlingRateInMsg": 1})
-    assert (code, reason) == (501, "dispatchRate is not supported by this broker: rates are not limited")
+    code, reason = refused(broker, "POST", root + "/compactionThreshold", 1)
+    assert (code, reason) == (501, "compactionThreshold is not supported by this broker: topics are not compacted")
+
+
+def test_a_rate_is_of_the_own_cluster(broker: BrokerProcess) -> None:
+    root = "/admin/v2/namespaces/public/rates"
+    broker.rest("PUT", root)
+    assert broker.rest("GET", root + "/publishRate") is None
+    broker.rest("POST", root + "/publishRate", {"publishThrottlingRateInMsg": 5})
+    rate = {"publishThrottlingRateInMsg": 5, "publishThrottlingRateInByte": -1}
+    assert broker.rest("GET", root + "/publishRate") == rate
+    assert broker.rest("GET", root)["publishMaxMessageRate"] == {"standalone": rate}
+    for wrong in (5, {"publishThrottlingRateInMsg": "5"}, {"rate": 5}):
+        assert refused(broker, "POST", root + "/publishRate", wrong)[0] == 412
+    broker.rest("DELETE", root + "/publishRate")
+    assert broker.rest("GET", root + "/publishRate") is None
 
 
 @pytest.mark.parametrize(

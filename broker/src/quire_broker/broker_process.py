@@ -36,6 +36,7 @@ from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.topics import Topics
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class _Building:
             backlog_quotas=BacklogQuotaCheck(topics, settings.backlog_quotas, clock),
             names=names,
             budget=PublishBudget(settings.clients.publish_bytes_max),
+            publish_limit=PublishLimit(settings.topics.rates.broker_publish),
             memory=self._memory,
             background=self.background,
             clock=clock,

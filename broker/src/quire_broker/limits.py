@@ -19,6 +19,7 @@ UNAUTHENTICATED_S = 30.0  # a connection that has not authenticated by then is c
 UNAUTHENTICATED_FRAME_BYTES_MAX = 64 * KIB  # of such a connection: any client may open many
 CLOSE_FLUSH_S = 5.0  # time for a closing connection to send its buffered bytes
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
+RATE_CHECK_S = 1.0  # between two looks at a rate that a connection waits for: a policy may have changed it
 CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection
 PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishBufferSizeInMB)
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # above it nothing is dispatched to that connection

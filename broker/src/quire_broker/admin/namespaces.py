@@ -25,6 +25,7 @@ from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
+from quire_broker.policies.rates import PUBLISH, read_field, stored_value, write_field
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
 from quire_broker.server.handover import NO_BROKER
@@ -53,6 +54,7 @@ STORED_POLICIES = {
     "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
     "properties": "properties",
     "replication": "replication_clusters",
+    "publishRate": PUBLISH,
 }
 """Maps the path of a policy to its key in the namespace's node."""
 
@@ -229,7 +231,8 @@ async def _on_subscriptions(
 
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy; no content if it was never set."""
-    value = (await _policies(request)).get(STORED_POLICIES[request.match_info["policy"]])
+    field, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
+    value = read_field(await _policies(request), field, cluster)
     return done() if value is None else answer(value)
 
 
@@ -276,22 +279,19 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
         limits = ("retentionTimeInMinutes", "retentionSizeInMB")
         if not isinstance(value, dict) or not all(isinstance(value.get(name), int) for name in limits):
             return f"retention needs {' and '.join(limits)}"
-    return flaw_of(field, value)
+    return flaw_of(field, stored_value(field, cluster, value))
 
 
 async def set_policy(request: web.Request) -> web.Response:
     """Store one policy."""
     policy = request.match_info["policy"]
     value = await body_of(request)
-    key = STORED_POLICIES[policy]
-    wrong = flaw_of_policy(key, value, broker_of(request).settings.cluster)
+    key, cluster = STORED_POLICIES[policy], broker_of(request).settings.cluster
+    wrong = flaw_of_policy(key, value, cluster)
     if wrong:
         return failure(412, wrong)
 
-    def change(policies: Json) -> None:
-        policies[key] = value
-
-    return await _changed(request, change)
+    return await _changed(request, lambda policies: write_field(policies, key, cluster, value))
 
 
 async def _changed(request: web.Request, change: Callable[[Json], Any]) -> web.Response:
@@ -304,5 +304,5 @@ async def _changed(request: web.Request, change: Callable[[Json], Any]) -> web.R
 
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the broker's setting."""
-    key = STORED_POLICIES[request.match_info["policy"]]
-    return await _changed(request, lambda value: value.pop(key, None))
+    key, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
+    return await _changed(request, lambda policies: write_field(policies, key, cluster, None))

@@ -63,6 +63,7 @@ def unstored_stats(topic: NonPersistentTopic, broker: RunningBroker) -> dict[str
         "averageMsgSize": stats.bytes_in / stats.messages_in if stats.messages_in else 0.0,
         "storageSize": 0,
         "backlogSize": 0,
+        "publishRateLimitedTimes": topic.publish_limit.times,
         "publishers": [publisher_stats(producer) for producer in topic.producers.connected],
         "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,

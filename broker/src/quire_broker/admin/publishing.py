@@ -135,13 +135,23 @@ async def _set_schema(broker: RunningBroker, topic: Topic, metadata: MessageMeta
         raise NotAllowedError(f"{topic.name.namespace} requires a schema of each message: give schemaVersion")
 
 
+def _require_rate(topic: Topic, size_bytes: int) -> None:
+    """Raise RefusedError 429 while the topic's rate of publishing is exceeded."""
+    limit = topic.publish_limit
+    if limit.active:
+        if limit.ready_s > asyncio.get_running_loop().time():
+            raise RefusedError(429, f"{topic.name} is at its publish rate; try again later, or raise the rate")
+        limit.charge(1, size_bytes)
+
+
 async def _publish(topic: Topic, metadata: MessageMetadata, payload: bytes, peer: str) -> dict[str, Any]:
     """Return the id of the durable message. After a timeout the message may still be stored."""
     link = _Link(peer)
     producer = Producer(0, metadata.producer_name, link, generated_name=True)
+    entry = memoryview(seal(metadata, payload))
+    _require_rate(topic, len(entry))
     await topic.add_producer(producer, None)
     try:
-        entry = memoryview(seal(metadata, payload))
         topic.publish(producer, [Send(0, None, 1, False, False, entry)])
         async with asyncio.timeout(PUBLISH_BY_HTTP_S):
             found = await link.answered

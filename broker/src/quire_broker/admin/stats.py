@@ -107,6 +107,7 @@ def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
         "msgOutCounter": sum(found["msgOutCounter"] for found in subscriptions.values()),
         "averageMsgSize": stats.bytes_in / stats.messages_in if stats.messages_in else 0.0,
         "msgChunkPublished": stats.chunks_in > 0,
+        "publishRateLimitedTimes": topic.publish_limit.times,
         "storageSize": topic.ledger.size_bytes,
         "backlogSize": backlog.size_bytes,
         **_backlog_quotas(topic, broker.clock.now_ms()),
@@ -142,6 +143,7 @@ def merged_stats(each: dict[str, dict[str, Any]], count: int, *, per_partition: 
             total["unackedMessages"] += found["unackedMessages"]
     return {
         **{key: sum(stats[key] for stats in each.values()) for key in (*_SUMS, "storageSize", "backlogSize")},
+        "publishRateLimitedTimes": sum(stats.get("publishRateLimitedTimes", 0) for stats in each.values()),
         "publishers": [producer for stats in each.values() for producer in stats["publishers"]],
         "subscriptions": subscriptions,
         "metadata": {"partitions": count, "deleted": False},

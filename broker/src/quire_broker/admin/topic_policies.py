@@ -25,6 +25,7 @@ from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import INT_MAX
 from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.rates import read_field, write_field
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_TOPICS
 from quire_broker.server.handover import moved_to
@@ -99,7 +100,7 @@ async def get_policy(request: web.Request) -> web.Response:
     if flag(request, "applied"):
         name = topic_name_of(request)
         own = merged(await broker_of(request).policies.policies(name.namespace) or {}, own)
-    value = own.get(field)
+    value = read_field(own, field, broker_of(request).settings.cluster)
     return done() if value is None else answer(value)
 
 
@@ -111,21 +112,17 @@ async def set_policy(request: web.Request) -> web.Response:
         value = whole_number("messageTTL", request.query.get("messageTTL", ""), 0, INT_MAX)
     else:
         value = await body_of(request)
-    field = PATHS[policy]
-    wrong = flaw_of_policy(field, value, broker_of(request).settings.cluster)
+    field, cluster = PATHS[policy], broker_of(request).settings.cluster
+    wrong = flaw_of_policy(field, value, cluster)
     if wrong:
         return failure(412, wrong)
-
-    def change(own: Json) -> None:
-        own[field] = value
-
-    return await _change(request, change)
+    return await _change(request, lambda own: write_field(own, field, cluster, value))
 
 
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the namespace's policy."""
-    field = PATHS[request.match_info["policy"]]
-    return await _change(request, lambda own: own.pop(field, None))
+    field, cluster = PATHS[request.match_info["policy"]], broker_of(request).settings.cluster
+    return await _change(request, lambda own: write_field(own, field, cluster, None))
 
 
 async def get_quotas(request: web.Request) -> web.Response:

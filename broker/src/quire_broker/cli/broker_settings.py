@@ -34,6 +34,7 @@ from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
+from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
@@ -110,6 +111,7 @@ def serving_settings(
             ),
             topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
             ledger=ledger,
+            rates=config.part(RateSettings),
         ),
         unused_topics=config.part(UnusedTopicSettings),
         backlog_quotas=backlog_quota_settings(config),

@@ -33,6 +33,7 @@ from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
+from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 
@@ -125,6 +126,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         DispatchSettings,
         SchemaBounds,
         UnusedTopicSettings,
+        RateSettings,
         BalancingSettings,
         MetricsSettings,
         ConsoleSettings,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import usable
+from quire_broker.policies.rates import PUBLISH
 
 PROPERTY: Final = "quire.policies"
 PATHS: Final[Mapping[str, str]] = {
@@ -29,6 +30,7 @@ PATHS: Final[Mapping[str, str]] = {
     "subscriptionTypesEnabled": "subscription_types_enabled",
     "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
     "replication": "replication_clusters",
+    "publishRate": PUBLISH,
 }
 """Maps the path of a topic's policy to its field."""
 

@@ -6,7 +6,6 @@ _AT_BOTH: Final = {
     "dispatchRate": "rates are not limited",
     "subscriptionDispatchRate": "rates are not limited",
     "replicatorDispatchRate": "topics are not replicated to other clusters",
-    "publishRate": "rates are not limited",
     "subscribeRate": "rates are not limited",
     "compactionThreshold": "topics are not compacted",
     "inactiveTopicPolicies": "topics are not deleted for being idle",

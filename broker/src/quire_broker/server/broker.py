@@ -165,6 +165,12 @@ class RunningBroker:
                     await self.topics.apply(topic, here)
                 except QuireError as error:
                     log.info("policies of %s are applied when it is loaded again: %s", topic.name, error)
+        for unstored in self.topics.non_persistent.loaded:
+            if concerns(unstored.name):
+                try:
+                    self.topics.limit(unstored, await self.topics.rules(unstored))
+                except QuireError as error:
+                    log.info("rates of %s stay as they are: %s", unstored.name, error)
 
     @property
     def background_failures(self) -> int:

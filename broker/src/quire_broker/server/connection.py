@@ -1,13 +1,14 @@
 """Owns one TCP connection: passes frames to the session, sends bytes, keeps it alive, decides when to stop reading.
 
-Reading stops for four independent reasons: too many unanswered publishes of this connection, the common
-publish budget, a client that does not read its answers, and the memory that all connections share
-(`quire_bookie.env.connection_memory`). It resumes when none of them applies. While that memory is full, nothing is
-dispatched either.
+Reading stops for five independent reasons: too many unanswered publishes of this connection, the common
+publish budget, a client that does not read its answers, the memory that all connections share
+(`quire_bookie.env.connection_memory`), and a rate of publishing. It resumes when none of them applies. While that
+memory is full, nothing is dispatched either. While a rate is exceeded, the frames of the last buffer wait.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
@@ -40,7 +41,7 @@ class Handler(Protocol):
 
 
 # Reasons not to read, as bits of a plain int: checked once per message, where an enum's flags cost ten times as much.
-_PENDING, _BUDGET, _WRITES, _MEMORY = 1, 2, 4, 8
+_PENDING, _BUDGET, _WRITES, _MEMORY, _RATE = 1, 2, 4, 8, 16
 _OF_THE_PEER = _WRITES | _MEMORY
 """While only these reasons apply, the peer causes its own silence."""
 
@@ -78,6 +79,13 @@ class Connection(asyncio.Protocol):
         self._alive_checks: list[asyncio.Future[bool]] = []
         self._when_writable: list[Callable[[], None]] = []
         self._waits_for_memory = False
+        self._frames: deque[Frame] = deque()
+        """Frames of received buffers that are not handled yet."""
+        self._throttled = False
+        """Whether a rate of publishing is exceeded."""
+        self._rate_ready: Callable[[], float] = float
+        """Returns the loop time from which more may be published."""
+        self._rate_timer: asyncio.TimerHandle | None = None
         self.peer = self.address = "unknown"
         self.listener: str | None = None
         """The listener whose addresses the client uses: "" for the default ones, None if it is not known."""
@@ -103,7 +111,6 @@ class Connection(asyncio.Protocol):
         self.bytes_in += len(data)
         if self._alive_checks:
             self._end_alive_checks(True)
-        handle = self._handler.handle
         decoder, account = self._decoder, self._account
         try:
             frames = decoder.feed(data)
@@ -112,22 +119,30 @@ class Connection(asyncio.Protocol):
                 began = bool(frames) or not account.held_bytes
                 self._memory.received(account, held_bytes, decoder.announced_bytes if held_bytes else 0, began)
             self._memory.wait_if_full(account)
-            for frame in frames:
-                if self._transport is None:
-                    return
-                handle(frame)
+            self._frames += frames
+            self._handle_frames()
         except PeerProtocolError as error:
-            log.warning("%s is disconnected: %s", self.peer, error)
-            self.write(self._handler.last_bytes(error))
-            self.close()
+            self._violated(error)
+
+    def _handle_frames(self) -> None:
+        frames, handle = self._frames, self._handler.handle
+        while frames and self._transport is not None and not self._throttled:
+            handle(frames.popleft())
+
+    def _violated(self, error: PeerProtocolError) -> None:
+        log.warning("%s is disconnected: %s", self.peer, error)
+        self.write(self._handler.last_bytes(error))
+        self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket was closed, by either side."""
         self._transport = self._socket = None
         self._decoder.forget()  # this object may wait for the garbage collector, but its bytes no longer count
         self._memory.close(self._account)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._frames.clear()
+        for timer in (self._timer, self._rate_timer):
+            if timer is not None:
+                timer.cancel()
         self._end_alive_checks(False)
         writable, self._when_writable = self._when_writable, []
         for callback in writable:
@@ -282,6 +297,34 @@ class Connection(asyncio.Protocol):
             and self._pending_bytes <= limits.CONNECTION_PUBLISH_BYTES_MAX // 2
         ):
             self._resume(_PENDING)
+
+    def throttle(self, ready_s: Callable[[], float], rest: Frame | None) -> None:
+        """Handle `rest`, and then the frames after it, from that loop time on; it may change. Read nothing until then.
+
+        Call it while a frame is handled.
+        """
+        if rest is not None:
+            self._frames.appendleft(rest)
+        self._throttled = True
+        self._rate_ready = ready_s
+        self._pause(_RATE)
+        self._check_rate_later()
+
+    def _check_rate_later(self) -> None:
+        wait_s = min(self._rate_ready() - self._loop.time(), limits.RATE_CHECK_S)
+        self._rate_timer = self._loop.call_later(max(0.0, wait_s), self._check_rate)
+
+    def _check_rate(self) -> None:
+        if self._rate_ready() > self._loop.time():
+            self._check_rate_later()
+            return
+        self._throttled = False
+        try:
+            self._handle_frames()
+        except PeerProtocolError as error:
+            self._violated(error)
+        if not self._throttled:  # one of the frames may exceed the rate again
+            self._resume(_RATE)
 
     def _budget_freed(self) -> None:
         self._resume(_BUDGET)

@@ -14,6 +14,7 @@ from quire_broker.security.authorization import Authorization
 from quire_broker.server.budget import PublishBudget
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.topics import Topics
 
 
@@ -61,6 +62,8 @@ class BrokerParts:
     backlog_quotas: BacklogQuotaCheck
     names: ProducerNames
     budget: PublishBudget
+    publish_limit: PublishLimit
+    """Of all topics together."""
     memory: ConnectionMemory
     background: Background
     clock: WallClock

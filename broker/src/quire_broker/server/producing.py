@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
@@ -16,9 +17,10 @@ from quire_broker.server.permission_watch import Opened
 from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.producers import Producer, Receipt
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire import commands
-from quire_broker.wire.frames import SendRun
+from quire_broker.wire.frames import Send, SendRun
 from quire_broker.wire.hot import encode_receipts
 from quire_broker.wire.kinds import AccessMode, Moved
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -193,19 +195,33 @@ class Producing:
                 raise PeerProtocolError(f"SEND of unknown producer {run.producer_id}")
             return  # sent before the client noticed that the producer was closed; it sends this again
         topic, producer = found
+        limits_in_force = [limit for limit in (topic.publish_limit, self._parts.publish_limit) if limit.active]
+        sends = self._within(limits_in_force, run) if limits_in_force else run.sends
         size_bytes = messages = 0
-        for send in run.sends:
+        for send in sends:
             size_bytes += len(send.entry)
             messages += send.num_messages
         stats = self._parts.stats
         stats.messages_in += messages
         stats.bytes_in += size_bytes
-        self._connection.publish_taken(len(run.sends), size_bytes)
-        before = len(run.sends)
-        taken = topic.publish(producer, run.sends)
+        self._connection.publish_taken(len(sends), size_bytes)
+        before = len(sends)
+        taken = topic.publish(producer, sends)
         if taken < before:  # the topic failed in between: drop the rest, the client sends it again
-            rest = run.sends[taken:]
+            rest = sends[taken:]
             self._connection.publish_done(len(rest), sum(len(send.entry) for send in rest))
+
+    def _within(self, limits_in_force: list[PublishLimit], run: SendRun) -> list[Send]:
+        """Return the first sends, up to the one that exceeds a limit. The connection handles the others later."""
+        for count, send in enumerate(run.sends, 1):
+            messages, size_bytes = send.num_messages, len(send.entry)
+            late = [limit for limit in limits_in_force if not limit.charge(messages, size_bytes)]
+            if late:
+                left = run.sends[count:]
+                rest = SendRun(run.producer_id, left) if left else None
+                self._connection.throttle(partial(_ready_s, late), rest)
+                return run.sends[:count]
+        return run.sends
 
     # ProducerLink
 
@@ -269,6 +285,11 @@ class Producing:
     async def alive(self) -> bool:
         """Return whether the client answers."""
         return await self._connection.alive()
+
+
+def _ready_s(late: list[PublishLimit]) -> float:
+    """Return the loop time from which all of these limits permit more."""
+    return max(limit.ready_s for limit in late)
 
 
 def _access_mode(value: int) -> AccessMode:

@@ -24,6 +24,7 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.non_persistent_subscription import UNSTORED, NonPersistentSubscription
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
 from quire_broker.topic.topic import TopicRates, TopicStats
 from quire_broker.wire.entry import EntrySummary, flaw_of, peek
@@ -44,6 +45,7 @@ class NonPersistentTopic:
         self.rates = TopicRates()
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.producers = Producers(None, self._keep_epoch)
+        self.publish_limit = PublishLimit()
         self.closing = False
         self.used_at_s = asyncio.get_running_loop().time()
         """Loop time of the last request, or of the end of the last client."""

@@ -14,6 +14,7 @@ from quire_broker.names import TopicName
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
+from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire.kinds import Moved
 
 
@@ -36,14 +37,19 @@ class NonPersistentTopics:
         background: Background,
         tenure: Callable[[TopicName, bool], Awaitable[int]],
         may_create: Callable[[TopicName, Json], Awaitable[bool]],
+        limit: Callable[[ServedTopic, Json], None],
     ) -> None:
-        """`tenure` of a topic's ownership; `may_create`: whether a client's first use creates a topic."""
+        """`tenure` of a topic's ownership; `may_create`: whether a client's first use creates a topic.
+
+        `limit` applies the rates of policies to a topic.
+        """
         self._policies = policies
         self._settings = settings
         self._subscriptions = subscriptions
         self._background = background
         self._tenure = tenure
         self._may_create = may_create
+        self._limit = limit
         self._topics: dict[TopicName, NonPersistentTopic] = {}
         self._closed = False
         self._dropped = 0
@@ -75,16 +81,17 @@ class NonPersistentTopics:
         """
         found = self.find(name)
         if found is None:
-            await self._admit(name, create=create, may_create=may_create)
+            policies = await self._admit(name, create=create, may_create=may_create)
             # No await from here on: another broker that takes the bundle makes this one forget the topic.
             found = self.find(name)
-        if found is None:
-            found = self._topics[name] = NonPersistentTopic(name, self._subscriptions, self._background)
+            if found is None:
+                found = self._topics[name] = NonPersistentTopic(name, self._subscriptions, self._background)
+                self._limit(found, policies)
         found.used_at_s = asyncio.get_running_loop().time()
         return found
 
-    async def _admit(self, name: TopicName, *, create: bool, may_create: bool) -> None:
-        """Raise an error unless the topic may begin to exist here."""
+    async def _admit(self, name: TopicName, *, create: bool, may_create: bool) -> Json:
+        """Return the policies of its namespace. Raise an error unless the topic may begin to exist here."""
         if not self.enabled:
             raise NotAllowedError(
                 f"this broker serves no non-persistent topics, such as {name}: set enableNonPersistentTopics=true"
@@ -100,6 +107,7 @@ class NonPersistentTopics:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")
+        return policies
 
     def delete(self, name: TopicName, *, force: bool = False) -> None:
         """End a topic. TopicNotFoundError, ConflictError while it is in use."""

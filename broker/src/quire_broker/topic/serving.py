@@ -9,6 +9,7 @@ from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.producers import Producer, Producers
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import AckKind
 
@@ -101,6 +102,11 @@ class ServedTopic(Protocol):
     @property
     def producers(self) -> Producers:
         """Its producers."""
+        ...
+
+    @property
+    def publish_limit(self) -> PublishLimit:
+        """The rate at which messages may be published to it."""
         ...
 
     @property

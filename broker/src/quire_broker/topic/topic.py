@@ -34,6 +34,7 @@ from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
+from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
@@ -101,6 +102,7 @@ class Topic:
         self._closing = False
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
+        self.publish_limit = PublishLimit()
         self._stopped: list[Consumer] = []
         """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time

@@ -29,8 +29,10 @@ from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.policies import with_policies
 from quire_broker.policies.of_topics import merged, own_policies
+from quire_broker.policies.rates import publish_rate
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
+from quire_broker.settings.rates import RateSettings
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.serving import ServedTopic
@@ -56,6 +58,7 @@ class TopicsSettings:
     topic: TopicSettings = field(default_factory=TopicSettings)
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads_max: int = TOPIC_LOADS_MAX
+    rates: RateSettings = field(default_factory=RateSettings)
     non_persistent: NonPersistentSettings = field(default_factory=NonPersistentSettings)
 
 
@@ -129,7 +132,13 @@ class Topics:
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
         self.non_persistent = NonPersistentTopics(
-            policies, settings.non_persistent, settings.topic.subscriptions, background, tenure, self._may_create
+            policies,
+            settings.non_persistent,
+            settings.topic.subscriptions,
+            background,
+            tenure,
+            self._may_create,
+            self.limit,
         )
         self.on_loaded: Callable[[Topic], None] = lambda topic: None
         """Called after each load."""
@@ -231,6 +240,7 @@ class Topics:
         ledger.use(ledger_settings(self._settings.ledger, policies))
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
+        self.limit(topic, policies)
         usable = False
         try:
             await topic.load()
@@ -262,6 +272,11 @@ class Topics:
         namespace = await self._policies.policies(topic.name.namespace) or {}
         return await self._in_force(topic.name, namespace, topic.properties)
 
+    def limit(self, topic: ServedTopic, policies: Json) -> None:
+        """Apply the rates of its policies to a topic. System topics have no limits."""
+        if not topic.name.is_system:
+            topic.publish_limit.use(publish_rate(policies, self._policies.cluster, self._settings.rates.publish))
+
     async def apply(self, topic: Topic, here: Moved | None) -> None:
         """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.
 
@@ -271,6 +286,7 @@ class Topics:
         if self.find(topic.name) is not topic:
             return
         topic.ledger.use(ledger_settings(self._settings.ledger, policies))
+        self.limit(topic, policies)
         if topic_settings(self._settings.topic, policies) != topic.settings:
             await self.reload(topic.name, here)
 

@@ -68,6 +68,10 @@ SERVING: dict[str, Any] = BALANCING | {
     "schema_bytes_max": 2323,
     "schema_check_steps_max": 2424,
     "close_unused_topics_after_s": 3030,
+    "publish_rate_per_topic_messages": 41,
+    "publish_rate_per_topic_bytes": 42,
+    "publish_rate_messages": 43,
+    "publish_rate_bytes": 44,
     "name_characters_max": 2525,
     "publish_buffer_mb": 77,
 }

@@ -11,6 +11,7 @@ from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.wire import commands
 from quire_broker.wire.frames import Frame
+from quire_broker.wire.kinds import Kind
 from tests.sim.loop import SimLoop, simulate
 
 
@@ -300,3 +301,102 @@ async def test_a_connection_that_never_opens_has_no_session_and_one_that_opens_m
     assert made == [connection]
     assert connection.closed
     connection.connection_lost(None)
+
+
+# a rate of publishing
+
+
+class Throttling(Handler):
+    """Exceeds a rate at the frames whose numbers the test chooses."""
+
+    def __init__(self, at: dict[int, float], *, rest: bool = False) -> None:
+        super().__init__()
+        self.at, self.rest = at, rest
+        """Until which loop time, by the number of the frame; whether a part of that frame is left."""
+        self.seen: list[float] = []
+        self.connection: Connection
+
+    def handle(self, frame: Frame) -> None:
+        super().handle(frame)
+        self.seen.append(asyncio.get_running_loop().time())
+        until_s = self.at.pop(len(self.seen), None)
+        if until_s is not None:
+            self.connection.throttle(lambda: until_s, frame if self.rest else None)
+
+
+def throttled(at: dict[int, float], *, rest: bool = False) -> tuple[Connection, Transport, Throttling]:
+    handler = Throttling(at, rest=rest)
+    handler.connection = connection = Connection(PublishBudget(1000), 100_000, 3.0, 10, lambda _: handler)
+    transport = Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    return connection, transport, handler
+
+
+def test_frames_after_one_that_exceeds_a_rate_wait_and_nothing_is_read() -> None:
+    async def scenario(loop: SimLoop) -> tuple[list[float], bool, bool]:
+        connection, transport, handler = throttled({2: 50.0, 3: 60.0})
+        connection.data_received(commands.PING * 4)
+        connection.data_received(commands.PING)
+        await asyncio.sleep(40)
+        reading = transport.reading
+        assert not transport.aborted, "we caused the silence"
+        await asyncio.sleep(40)
+        connection.connection_lost(None)
+        return handler.seen, reading, transport.reading
+
+    assert simulate(scenario, seed=1) == ([0, 0, 50, 60, 60], False, True)
+
+
+def test_the_rest_of_a_frame_goes_first() -> None:
+    async def scenario(loop: SimLoop) -> tuple[list[Frame], list[float]]:
+        connection, _, handler = throttled({1: 5.0}, rest=True)
+        connection.data_received(commands.PING + commands.PONG)
+        await asyncio.sleep(10)
+        connection.connection_lost(None)
+        return handler.frames, handler.seen
+
+    frames, seen = simulate(scenario, seed=1)
+    assert [frame.type for frame in frames] == [Kind.PING, Kind.PING, Kind.PONG]  # type: ignore[union-attr]
+    assert seen == [0, 5, 5]
+
+
+def test_a_rate_that_changes_ends_the_wait_within_a_second() -> None:
+    async def scenario(loop: SimLoop) -> tuple[bool, bool]:
+        connection, transport, _ = throttled({})
+        ready_s = [1e9]
+        connection.throttle(lambda: ready_s[0], None)
+        await asyncio.sleep(100)
+        reading, ready_s[0] = transport.reading, 0
+        await asyncio.sleep(limits.RATE_CHECK_S)
+        connection.connection_lost(None)
+        return reading, transport.reading
+
+    assert simulate(scenario, seed=1) == (False, True)
+
+
+def test_a_rate_and_other_reasons_stop_reading_independently() -> None:
+    async def scenario(loop: SimLoop) -> list[bool]:
+        connection, transport, _ = throttled({})
+        connection.throttle(lambda: 10.0, None)
+        connection.publish_taken(10, 10)
+        await asyncio.sleep(20)
+        reading = [transport.reading]
+        connection.publish_done(10, 10)
+        connection.connection_lost(None)
+        return [*reading, transport.reading]
+
+    assert simulate(scenario, seed=1) == [False, True]
+
+
+def test_frames_that_wait_end_with_their_connection_and_may_violate_the_protocol() -> None:
+    async def scenario(loop: SimLoop) -> tuple[int, bool, int]:
+        connection, _, handler = throttled({1: 5.0})
+        connection.data_received(commands.PING * 3)
+        connection.connection_lost(None)
+        odd, transport, refusing = throttled({1: 5.0})
+        odd.data_received(commands.PING * 3)
+        refusing.refuse = True
+        await asyncio.sleep(10)
+        return len(handler.frames), transport.closed, len(refusing.frames)
+
+    assert simulate(scenario, seed=1) == (1, True, 1)

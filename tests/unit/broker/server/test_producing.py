@@ -7,6 +7,7 @@ import pytest
 
 from quire_broker import limits
 from quire_broker.errors import ServerError
+from quire_broker.policies.rates import PublishRate
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
 from quire_broker.wire.frames import MessageFrame
@@ -166,3 +167,40 @@ async def test_a_closed_producer_is_forgotten_after_as_many_others_as_are_rememb
     refused = await wire.next()
     assert isinstance(refused, pb.BaseCommand)
     assert "SEND of unknown producer 1" in refused.error.message
+
+
+async def test_a_rate_lets_one_message_after_the_other_pass_and_none_is_lost(broker: RunningBroker, wire: Wire) -> None:
+    await wire.answer(producer())
+    limit = topic_of(broker).publish_limit
+    limit.use(PublishRate(messages=100))
+    for number in range(150):  # 50 more than the burst
+        wire.publish(number)
+    found = [await wire.next() for _ in range(150)]
+    assert [frame.send_receipt.sequence_id for frame in found if isinstance(frame, pb.BaseCommand)] == list(range(150))
+    assert limit.times > 1, "each pause lets some messages pass"
+    assert topic_of(broker).stats.messages_in == 150
+
+
+async def test_the_broker_has_a_rate_for_all_topics(broker: RunningBroker, wire: Wire) -> None:
+    await wire.answer(producer())
+    broker.parts.publish_limit.use(PublishRate(size_bytes=1))
+    wire.publish(0)
+    wire.publish(1)
+    assert await kind_of_next(wire) == Kind.SEND_RECEIPT
+    wire.publish(2)
+    broker.parts.publish_limit.use(PublishRate())
+    assert [await kind_of_next(wire) for _ in range(2)] == [Kind.SEND_RECEIPT] * 2
+
+
+async def test_messages_that_wait_for_a_rate_are_dropped_with_their_producer(broker: RunningBroker, wire: Wire) -> None:
+    await wire.answer(producer())
+    topic = topic_of(broker)
+    topic.publish_limit.use(PublishRate(size_bytes=1))
+    wire.publish(0)
+    wire.publish(1)
+    assert await kind_of_next(wire) == Kind.SEND_RECEIPT
+    topic.release_producer(topic.producers.connected[0])
+    assert await kind_of_next(wire) == Kind.CLOSE_PRODUCER
+    topic.publish_limit.use(PublishRate())
+    await nothing_more(wire)
+    assert topic.stats.messages_in == 1
