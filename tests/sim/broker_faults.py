@@ -49,14 +49,15 @@ class Brokers:
         script = self.chance()
         steps = draw(script, targets, seconds, kinds)
         steps += [drawn(script, targets, script.uniform(5.0, seconds), kind) for kind in surely]
-        await faults.run(self._world.loop.plan.choose([self._aimed(script, step) for step in steps]), seconds)
+        aimed = [self._aimed(script, step, own=step.kind in (more or {})) for step in steps]
+        await faults.run(self._world.loop.plan.choose(aimed), seconds)
         await faults.heal()
         while any(one.paused for one in self.hosts):  # noqa: ASYNC110  virtual time
             await asyncio.sleep(0.5)
         await self.start()
 
-    def _aimed(self, script: random.Random, step: Step) -> Step:
-        """Let the faults of processes strike brokers."""
+    def _aimed(self, script: random.Random, step: Step, *, own: bool) -> Step:
+        """Let the faults of processes strike brokers. `own`: the scenario defines the kind; its value is a seed."""
         who, other = script.sample(sorted(self._by_name), 2)
         match step.kind:
             case "pause":
@@ -73,7 +74,7 @@ class Brokers:
                 return Step(step.at_s, step.kind, who, value=script.choice((0.004, 0.05, 0.3)))
             case "hush":
                 return Step(step.at_s, step.kind, value=script.uniform(26.0, 34.0))
-            case "rates":
+            case _ if own:
                 return Step(step.at_s, step.kind, value=float(script.randrange(1, 1000)))
         return step
 

@@ -13,6 +13,7 @@ from unittest import mock
 from quire_bookie.errors import QuireError
 from quire_broker.balancing import usage
 from quire_broker.broker_process import start_broker
+from quire_broker.names import TopicName
 from quire_broker.ownership.owners import Bundle
 from quire_broker.server.broker import BrokerSettings, RunningBroker
 from tests.sim.history import HistoryError
@@ -106,6 +107,17 @@ class BrokerHost:
         if lost:
             self._world.loop.call_later(self._world.chance.uniform(0.0, 1.0), client.session.expire)
         self._world.loop.resume(client.node)
+
+    def hand_over(self, name: TopicName) -> None:
+        """Let the broker hand the bundle of a topic to another one, chosen by the leader."""
+        if self.broker is not None and self._client is not None and not self.paused:
+            self._world.on(self._client, self._hand_over(self.broker, name))
+
+    async def _hand_over(self, broker: RunningBroker, name: TopicName) -> None:
+        try:
+            await broker.unload_bundle(await broker.owners.bundle_of(name))
+        except QuireError as error:
+            self._world.loop.note(f"{self.host} does not hand {name} over: {error}")
 
     def unsure(self) -> None:
         """Record that the process was cut off until now."""

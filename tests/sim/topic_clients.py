@@ -51,12 +51,16 @@ class TopicHistory:
 class TopicClients:
     """The clients of one topic. `rate`: messages per second; it may change at any time."""
 
-    def __init__(self, topic: str, urls: Sequence[str], chance: random.Random, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, topic: str, urls: Sequence[str], chance: random.Random, note: Callable[[str], None], keys: int = 0
+    ) -> None:
+        """`keys`: message `n` has the key `n % keys`; 0: messages have none."""
         self.history = TopicHistory(topic)
         self.rate = 1.0
         self.stops = False
         """Whether the publisher sends no new messages."""
         self._topic, self._urls, self._chance, self._note = topic, urls, chance, note
+        self._keys = keys
         self._epoch = 0
         self._receipts = asyncio.Event()
         self._failure = ""
@@ -90,7 +94,8 @@ class TopicClients:
                 next_number += 1
                 self.history.sent = max(self.history.sent, next_number)
                 await asyncio.sleep(self._chance.uniform(0.9, 1.1) / self.rate)
-            if next_number - len(self.history.acknowledged) >= WINDOW or self.stops:
+            sent_all = self.stops and next_number == self.history.sent
+            if next_number - len(self.history.acknowledged) >= WINDOW or sent_all:
                 if len(self.history.acknowledged) == self.history.sent:
                     return
                 await self._receipt()
@@ -106,6 +111,8 @@ class TopicClients:
 
     def _send(self, connection: Connection, producer: int, number: int) -> None:
         metadata = pb.MessageMetadata(producer_name="publisher", sequence_id=number, publish_time=1)
+        if self._keys:
+            metadata.partition_key = f"key {number % self._keys}"
         connection.write(encode_send(producer, number, seal(metadata, b"%d" % number)))
 
     def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:

@@ -7,6 +7,7 @@ faults, where it must pass, and then under faults, seed after seed, until a chec
 from tests.sim.broken.balancing_rules import BALANCING_RULES
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
 from tests.sim.broken.id_rules import ID_RULES
+from tests.sim.broken.key_shared_rules import KEY_SHARED_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
 from tests.sim.broken.operator_rules import OPERATOR_RULES
 from tests.sim.broken.ownership_rules import OWNERSHIP_RULES
@@ -31,6 +32,7 @@ VARIANTS = (
     *ID_RULES,
     *OWNERSHIP_RULES,
     *BALANCING_RULES,
+    *KEY_SHARED_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Variants of long scenarios: run only with `--long`, or when `--only` names them."""

@@ -45,7 +45,7 @@ def _failed_parts_count_as_done() -> tuple[Any, ...]:
 
 
 BALANCING_RULES = (
-    Variant("two leaders: a leader trusts its lease without a look", "brokers", 4, _two_leaders),
+    Variant("two leaders: a leader trusts its lease without a look", "brokers", 7, _two_leaders),
     Variant("a forwarded request is forwarded again", "forwarding", 7, _forwarded_again),
     Variant("partitions that failed count as done", "forwarding", 24, _failed_parts_count_as_done),
 )
