@@ -115,6 +115,10 @@ class Stack:
         """Change fields of the pool's spec."""
         self.cluster.merge(manifests.API_VERSION, "Bookie", manifests.POOL, {"spec": spec})
 
+    def change_proxy(self, proxy: Manifest | None) -> None:
+        """Change fields of the proxy of the ManagedLedger; None removes it."""
+        self.cluster.merge(manifests.API_VERSION, "ManagedLedger", manifests.LEDGER, {"spec": {"proxy": proxy}})
+
     def wait_until_well(self, timeout_s: float, replicas: int | None = None) -> None:
         """Wait until no operation runs, all wanted bookies are writable, and every entry has all of its replicas."""
         wanted = replicas if replicas is not None else self.replicas

@@ -25,6 +25,8 @@ MONITORS = {
 }
 SEEN_S = 240.0
 WELL_S = 400.0
+WINDOW = "30s"
+"""Of the rates in panels."""
 SETTLED_S = 10.0
 """Healthy values are watched for this long, longer than any alert waits."""
 THRESHOLDS = {
@@ -76,6 +78,8 @@ SIMULATED: dict[str, list[Manifest]] = {
     "QuireBrokerBackgroundFailures": [_series("quire_broker_background_failures_total", 0, 1, 0)],
     "QuireBrokerOverloaded": [_series("pulsar_lb_cpu_usage", 10, 95)],
     "QuireNoBrokerLeader": [_series("quire_broker_assignment_fallbacks_total", 0, 1, 0)],
+    "QuireProxyWithoutBrokers": [_series("quire_proxy_brokers", 1, 0)],
+    "QuireProxyRefusesClients": [_series("pulsar_proxy_rejected_connections", 0, 1, 0)],
     "QuireLoopStalls": _histogram("quire_loop_stall_seconds_bucket", "0.01", "1.0"),
     "QuireManyTopics": [_series("pulsar_broker_topics_count", 1, 10001)],
     "QuireManyCursors": [_series("pulsar_broker_subscriptions_count", 1, 10001)],
@@ -372,14 +376,17 @@ def test_every_panel_of_every_dashboard_has_data(stack: Stack, prometheus: Prome
         for found in stack.cluster.items("v1", "ConfigMap", BOARD_LABEL)
         for text in found["data"].values()
     ]
+    stack.change_proxy({"replicas": 1, "podTemplate": {"spec": manifests.with_code({}, "quire", "bookie", "broker")}})
+    until("a proxy was scraped twice", lambda: prometheus.query(f"rate(pulsar_proxy_binary_bytes[{WINDOW}])"), WELL_S)
     start_s, asked, empty = started[stack.where], 0, []
     for title, expression in _queries(boards):
-        filled = expression.replace("$namespace", stack.where).replace("$__rate_interval", "30s")
+        filled = expression.replace("$namespace", stack.where).replace("$__rate_interval", WINDOW)
         asked += 1
         if not prometheus.query_range(filled, start_s, time.time(), 10):
             empty.append(f"{title}: {filled}")
     assert not empty, "\n".join(empty)
     measured("queries of panels with data", float(asked), "")
+    stack.change_proxy(None)
     prometheus.stop()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e import manifests, nodes, probes, release
-from tests.e2e.kube import Manifest, holds, is_ready, until
+from tests.e2e.kube import holds, is_ready, until
 from tests.e2e.stack import BOOKIE_PODS, BROKER_PODS, ETCD_PODS, Stack
 from tests.e2e.test_brokers import Measured, ledger
 
@@ -19,11 +19,6 @@ WELL_S = 240.0
 SEEN_S = 60.0
 ONLY_THE_LOAD = [{"podSelector": {"matchLabels": {"app": manifests.LOAD}}}]
 """Clients of the brokers: not the load that goes through proxies."""
-
-
-def change_proxy(stack: Stack, proxy: Manifest | None) -> None:
-    """Set `spec.proxy`, or fields of it."""
-    stack.cluster.merge(manifests.API_VERSION, "ManagedLedger", manifests.LEDGER, {"spec": {"proxy": proxy}})
 
 
 def wait_until_ready(stack: Stack, replicas: int) -> None:
@@ -50,7 +45,7 @@ def proxied(stack: Stack) -> Iterator[Stack]:
     """Two proxies and a load through them, to which the brokers are closed: a view of the stack with this load."""
     release.install(stack.cluster, networkPolicies={"brokerClients": ONLY_THE_LOAD})
     pods = manifests.with_code({}, "quire", "bookie", "broker")
-    change_proxy(stack, {"replicas": 2, "podTemplate": {"spec": pods}})
+    stack.change_proxy({"replicas": 2, "podTemplate": {"spec": pods}})
     found, prefix = replace(stack, load_pod=LOAD), f"{LOAD}-{time.time():.0f}"
     try:
         wait_until_ready(stack, 2)
@@ -62,7 +57,7 @@ def proxied(stack: Stack) -> Iterator[Stack]:
     finally:
         stack.cluster.delete("v1", "Pod", LOAD, grace_s=0)
         stack.cluster.delete("v1", "ConfigMap", LOAD)
-        change_proxy(stack, None)
+        stack.change_proxy(None)
         release.install(stack.cluster)
     until("the proxies are gone", lambda: not stack.cluster.pods(PROXY_PODS), WELL_S)
     until("the status has no proxies", lambda: "proxy" not in ledger(stack)["status"], WELL_S)
@@ -84,7 +79,7 @@ def test_clients_with_one_address_lose_nothing_while_proxies_and_brokers_are_kil
     measured("longest pause of acknowledgements while each proxy was killed", proxied.longest_pause_s())
 
     before = {pod["metadata"]["uid"] for pod in proxied.cluster.pods(PROXY_PODS)}
-    change_proxy(proxied, {"podTemplate": {"metadata": {"annotations": {"replaced-at": str(time.time())}}}})
+    proxied.change_proxy({"podTemplate": {"metadata": {"annotations": {"replaced-at": str(time.time())}}}})
     ready: list[int] = []
 
     def replaced() -> bool:

@@ -19,6 +19,7 @@ ROOMS = (
     "bookie/src/quire_bookie/admin",
     "bookie/src/quire_bookie/exposition",
     "broker/src/quire_broker/admin",
+    "broker/src/quire_broker/proxy",
     "operator/src/quire_operator/monitoring",
 )
 METRIC = re.compile(r"^(bookie|bookkeeper|pulsar|quire)_\w+$")
