@@ -33,7 +33,14 @@ PAGES = (
 )
 LINK = re.compile(r"\]\(([^)\s#:]+)(#[^)\s]*)?\)")
 NAVIGATION: dict[str, tuple[str, ...]] = {
-    "Use": ("README.md", "docs/cli.md", "docs/client.md", "docs/spark.md", "docs/analytics.md"),
+    "Use": (
+        "README.md",
+        "docs/tutorial.md",
+        "docs/cli.md",
+        "docs/client.md",
+        "docs/spark.md",
+        "docs/analytics.md",
+    ),
     "Operate": (
         "docs/configuration.md",
         "docs/bookie.md",

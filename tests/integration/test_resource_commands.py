@@ -187,6 +187,8 @@ def test_tenants_and_namespaces(quire: Shell) -> None:
     found = quire.value("namespace", "describe", "acme/orders")
     assert found.get("message_ttl_in_seconds") is None and not found["auth_policies"]["namespace_auth"]
     assert "is not JSON" in quire("namespace", "set", "acme/orders", "retention={x", code=USAGE)
+    assert "policy retain: this broker has none" in quire("namespace", "set", "acme/orders", "retain=1", code=MISSING)
+    assert "does not exist" in quire("namespace", "set", "acme/other", "messageTTL=1", code=MISSING)
     assert "acme" in quire("tenant", "list", "-o", "wide")
     quire("topic", "create", "acme/orders/one")
     quire("tenant", "delete", "acme", "--yes", code=CONFLICT)
@@ -208,6 +210,7 @@ def test_schemas_are_registered_checked_shown_and_deleted(quire: Shell, tmp_path
     assert quire.value("schema", "describe", "typed")["schema"]["fields"] == fields
     assert '"long"' in quire("schema", "describe", "typed", "--version", "0")
     assert [row["version"] for row in quire.value("schema", "list", "typed")] == [0]
+    assert "public/default/typed schema" in quire("ledger", "list")
     quire("schema", "delete", "typed", "--yes")
     quire("schema", "describe", "typed", code=MISSING)
     assert "No such file" in quire("schema", "set", "typed", str(tmp_path / "absent"), code=USAGE)

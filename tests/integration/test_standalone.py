@@ -117,7 +117,7 @@ def test_a_pipe_in_place_of_a_file_is_read(server: StandaloneProcess) -> None:
     command = [QUIRE, "produce", "piped", f"/dev/fd/{ours}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=known, pass_fds=(ours,))
     os.close(ours)
-    assert (done.returncode, done.stderr) == (0, "1 messages stored in piped\n")
+    assert (done.returncode, done.stderr) == (0, "1 message stored in piped\n")
     assert quire("consume", "piped", server=server).stdout == "from a pipe\n"
 
 

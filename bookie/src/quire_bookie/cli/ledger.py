@@ -226,6 +226,8 @@ def _lacks_copies(row: dict[str, Any]) -> bool:
 def _owner(row: dict[str, Any]) -> str:
     custom = row["custom"]
     owner = custom.get("pulsar/managed-ledger") or custom.get("application") or "-"
+    if "pulsar/schemaId" in custom:
+        return f"{custom['pulsar/schemaId']} schema"
     return f"{owner} cursor {custom['pulsar/cursor']}" if "pulsar/cursor" in custom else owner
 
 

@@ -8,10 +8,12 @@ import typer
 from quire_bookie.cli.commands import Commands, new_app
 from quire_bookie.cli.confirmation import Yes, confirm_name
 from quire_bookie.cli.output import say
+from quire_bookie.cli.refusals import MissingError
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
 from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
 from quire_bookie.errors import ConfigError
 from quire_broker.cli.admin_paths import namespace_of, namespace_path, quoted, tenant_path
+from quire_broker.names import NamespaceName
 
 Namespace = Annotated[str, typer.Argument(help="tenant/namespace")]
 _HIDDEN = ("auth_policies", "bundles", "deleted", "migrated")
@@ -99,7 +101,7 @@ def _add_policies(app: typer.Typer) -> None:
         name = namespace_of(namespace)
         parsed = [_policy(text) for text in policies]
         for policy, value in parsed:
-            ask(http, "POST", f"{namespace_path(name)}/{quoted(policy)}", value)
+            _change(http, "POST", name, policy, value)
             say(f"{policy} of {name} is set")
 
     @app.command()
@@ -111,7 +113,7 @@ def _add_policies(app: typer.Typer) -> None:
         """Remove policies: the settings of the brokers hold again."""
         name = namespace_of(namespace)
         for policy in policies:
-            ask(http, "DELETE", f"{namespace_path(name)}/{quoted(policy)}")
+            _change(http, "DELETE", name, policy)
             say(f"{policy} of {name} is removed")
 
     @app.command()
@@ -141,6 +143,18 @@ def _add_policies(app: typer.Typer) -> None:
 def _topics(http: str, namespace: str) -> list[str]:
     found: list[str] = get(http, f"{namespace_path(namespace_of(namespace))}/topics")
     return found
+
+
+def _change(http: str, method: str, name: NamespaceName, policy: str, value: Any = None) -> None:
+    """Send a policy; MissingError names the policy or the namespace that the broker does not have."""
+    try:
+        ask(http, method, f"{namespace_path(name)}/{quoted(policy)}", value)
+    except MissingError as error:
+        if str(error) == "Not Found":  # of the router; a route names the missing object
+            raise MissingError(
+                f"policy {policy}: this broker has none of that name, see docs/compatibility.md"
+            ) from error
+        raise
 
 
 def _policy(text: str) -> tuple[str, Any]:

@@ -51,7 +51,7 @@ def register(commands: Commands) -> None:
         if str(file) != "-" and not file.exists():
             raise ConfigError(f"cannot read {file}: the file does not exist")
         count = asyncio.run(_produce(broker, topic, sending))
-        say(f"{count} messages stored in {topic}", err=True)
+        say(f"{count} message{'' if count == 1 else 's'} stored in {topic}", err=True)
 
     @commands.app.command()
     def consume(
