@@ -204,7 +204,9 @@ def test_topics_of_a_namespace_are_limited(broker: BrokerProcess, client: Any, n
     client.create_producer(f"persistent://public/{namespace}/one")
 
 
-@pytest.mark.parametrize("policy", ["dispatchRate", "entryFilters", "compactionThreshold", "inactiveTopicPolicies"])
+@pytest.mark.parametrize(
+    "policy", ["replicatorDispatchRate", "entryFilters", "compactionThreshold", "inactiveTopicPolicies"]
+)
 def test_what_is_not_enforced_is_refused_with_the_reason(
     broker: BrokerProcess, topic: str, policies: Policies, policy: str
 ) -> None:
@@ -227,3 +229,54 @@ def test_publishing_waits_for_its_rate(broker: BrokerProcess, client: Any, topic
     assert answers.empty()
     policies.remove("publishRate")
     assert answers.get(timeout=RECEIVE_MS / 1000) == pulsar.Result.Ok
+
+
+@pytest.mark.parametrize("policy", ["dispatchRate", "subscriptionDispatchRate"])
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.KeyShared])
+def test_delivery_waits_for_its_rate(client: Any, topic: str, policies: Policies, policy: str, kind: Any) -> None:
+    rate = {"dispatchThrottlingRateInMsg": 1, "dispatchThrottlingRateInByte": -1}
+    policies.set(policy, {**rate, "relativeToPublishRate": False, "ratePeriodInSecond": 1_000_000})
+    producer = client.create_producer(topic, batching_enabled=False)
+    consumer = client.subscribe(topic, "a", consumer_type=kind)
+    for number in range(3):
+        producer.send(str(number).encode())
+    assert consumer.receive(timeout_millis=RECEIVE_MS).data() == b"0"
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(timeout_millis=300)
+    policies.remove(policy)
+    assert [consumer.receive(timeout_millis=RECEIVE_MS).data() for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_subscription_has_a_rate_of_its_own(broker: BrokerProcess, client: Any, topic: str) -> None:
+    policies = Policies(broker, topic, of_topic=True)
+    rate = {"dispatchThrottlingRateInMsg": 1, "dispatchThrottlingRateInByte": -1}
+    policies.set("slow/dispatchRate", {**rate, "relativeToPublishRate": False, "ratePeriodInSecond": 1_000_000})
+    slow, fast = client.subscribe(topic, "slow"), client.subscribe(topic, "fast")
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(3):
+        producer.send(str(number).encode())
+    assert [fast.receive(timeout_millis=RECEIVE_MS).data() for _ in range(3)] == [b"0", b"1", b"2"]
+    assert slow.receive(timeout_millis=RECEIVE_MS).data() == b"0"
+    stats = broker.rest("GET", f"/admin/v2/{topic.replace('://', '/')}/stats")["subscriptions"]
+    throttled = "dispatchThrottledMsgEventsBySubscriptionLimit"
+    assert (stats["slow"][throttled] > 0, stats["fast"][throttled]) == (True, 0)
+    policies.remove("slow/dispatchRate")
+    assert [slow.receive(timeout_millis=RECEIVE_MS).data() for _ in range(2)] == [b"1", b"2"]
+
+
+def test_a_consumer_subscribes_no_more_often_than_its_rate(
+    broker: BrokerProcess, topic: str, policies: Policies
+) -> None:
+    policies.set("subscribeRate", {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 1_000_000})
+
+    def subscribe() -> None:
+        one = pulsar.Client(broker.url, operation_timeout_seconds=3)
+        try:
+            one.subscribe(topic, "a", consumer_name="same")
+        finally:
+            one.close()
+
+    subscribe()
+    refused(subscribe)
+    policies.remove("subscribeRate")
+    subscribe()

@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from tests.support.broker_process import BrokerProcess
 from tests.support.polling import until
 
@@ -367,3 +368,39 @@ def test_the_ledger_of_a_cursor_is_shown(broker: BrokerProcess) -> None:
     until(lambda: cursor()["cursorLedgerLastEntry"] >= 0, "the cursor is not saved")
     ledger = broker.rest("GET", f"/admin/quire/ledgers/{cursor()['cursorLedger']}")
     assert ledger["custom"]["pulsar/cursor"] == "s"
+
+
+def test_the_rate_in_force_is_the_topics_or_the_namespaces_or_the_brokers(broker: BrokerProcess) -> None:
+    namespace, topic = "/admin/v2/namespaces/public/rates2", "/admin/v2/persistent/public/rates2/t"
+    broker.rest("PUT", namespace)
+    broker.rest("PUT", topic)
+    rate = {"dispatchThrottlingRateInByte": -1, "relativeToPublishRate": False, "ratePeriodInSecond": 1}
+    none = rate | {"dispatchThrottlingRateInMsg": 0, "dispatchThrottlingRateInByte": 0}
+    slow, off = rate | {"dispatchThrottlingRateInMsg": 5}, rate | {"dispatchThrottlingRateInMsg": -1}
+    for path in ("/dispatchRate", "/subscriptionDispatchRate", "/s/dispatchRate"):
+        assert broker.rest("GET", topic + path) is None
+        assert broker.rest("GET", topic + path + "?applied=true") == none
+        broker.rest("POST", topic + path, off)
+        assert broker.rest("GET", topic + path) == off
+    for path in ("/dispatchRate", "/subscriptionDispatchRate"):
+        broker.rest("POST", namespace + path, slow)
+        assert broker.rest("GET", topic + path + "?applied=true") == slow
+        broker.rest("DELETE", topic + path)
+    assert broker.rest("GET", topic + "/s/dispatchRate?applied=true") == slow
+    broker.rest("DELETE", topic + "/s/dispatchRate")
+    assert broker.rest("GET", topic + "/s/dispatchRate") is None
+    code, reason = refused(broker, "POST", topic + "/dispatchRate", slow | {"ratePeriodInSecond": 0})
+    assert (code, "ratePeriodInSecond is 0" in reason) == (412, True)
+    assert refused(broker, "POST", topic + "/" + "s" * 1100 + "/dispatchRate", slow)[0] == 412
+    assert refused(broker, "POST", topic + "/s/dispatchRate", {"rate": 1})[0] == 412
+
+
+def test_only_so_many_subscriptions_have_a_rate_of_their_own(broker: BrokerProcess) -> None:
+    namespace, topic = "/admin/v2/namespaces/public/rates3", "/admin/v2/persistent/public/rates3/t"
+    broker.rest("PUT", namespace)
+    broker.rest("PUT", topic + "/partitions", 1)
+    for number in range(SUBSCRIPTION_RATES_MAX):
+        broker.rest("POST", f"{topic}/s{number}/dispatchRate", {"dispatchThrottlingRateInMsg": 5})
+    broker.rest("POST", topic + "/s0/dispatchRate", {"dispatchThrottlingRateInMsg": 6})
+    code, reason = refused(broker, "POST", topic + "/more/dispatchRate", {"dispatchThrottlingRateInMsg": 5})
+    assert (code, "remove one first" in reason) == (412, True)

@@ -130,6 +130,7 @@ READS = (
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/replicatedSubscriptionStatus",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscriptions",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate",
     "GET /api/v1/autorecovery/list_under_replicated_ledger",
     "GET /api/v1/autorecovery/lost_bookie_recovery_delay",
     "GET /api/v1/autorecovery/status",
@@ -206,6 +207,8 @@ CHANGES = (
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate/partitions",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/trim",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{policy}",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate",
     "PUT /admin/quire/drain",
     "PUT /admin/quire/ledgers/{ledger}/recover",
     "PUT /admin/v2/clusters/{cluster}",
@@ -259,7 +262,7 @@ NAMES = {
     "version": "0",
 }
 """Values for the parts of a pattern; `x` for others."""
-NAMES_OF = {"POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}": {"policy": "subscribeRate"}}
+NAMES_OF = {"POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}": {"policy": "resourcegroup"}}
 """Values for a route that takes other ones."""
 
 

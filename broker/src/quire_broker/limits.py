@@ -44,6 +44,8 @@ SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyReque
 
 # Topics
 TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
+SUBSCRIPTION_RATES_MAX = 100  # subscriptions of a topic with a rate of their own
+SUBSCRIBERS_COUNTED_MAX = 10_000  # consumers of a topic whose subscribe rate is counted
 TOPIC_CLOSES_MAX = 64  # at a time, by a broker that stops
 PARTITIONS_MAX = 10_000
 LIST_SLICE_NAMES = 500  # of a list of topics that are parsed until the event loop runs in between: 3 ms

@@ -7,6 +7,8 @@ larger than the bucket passes when the bucket is full, and later pieces wait lon
 import asyncio
 
 BURST_S = 0.1
+_ROUNDING = 1e-6
+"""Of a unit: times are floats."""
 
 
 class RateLimit:
@@ -27,6 +29,20 @@ class RateLimit:
         before_s = saved_from_s if self._used_until_s is None else max(self._used_until_s, saved_from_s)
         self._used_until_s = before_s + units / self._per_s
         return self._used_until_s
+
+    def saved(self) -> float:
+        """Return how many units may pass at once; less than 0 while earlier ones are not due yet."""
+        if self._per_s == 0:
+            return float("inf")
+        if self._used_until_s is None:
+            return self._burst_s * self._per_s
+        unused_s = asyncio.get_running_loop().time() - self._used_until_s
+        return min(unused_s, self._burst_s) * self._per_s
+
+    def wait_s(self) -> float:
+        """Return the time until a whole unit may pass; 0: one may now."""
+        missing = 1 - self.saved()
+        return missing / self._per_s if missing > _ROUNDING else 0.0
 
     async def take(self, units: float) -> None:
         """Wait until `units` may pass. They count as used even if the caller is cancelled meanwhile."""

@@ -25,7 +25,16 @@ from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
-from quire_broker.policies.rates import PUBLISH, read_field, stored_value, write_field
+from quire_broker.policies.rates import (
+    BY_CLUSTER,
+    DISPATCH,
+    PUBLISH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    flaw_of_rate,
+    read_field,
+    write_field,
+)
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
 from quire_broker.server.handover import NO_BROKER
@@ -55,6 +64,9 @@ STORED_POLICIES = {
     "properties": "properties",
     "replication": "replication_clusters",
     "publishRate": PUBLISH,
+    "dispatchRate": DISPATCH,
+    "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
+    "subscribeRate": SUBSCRIBE,
 }
 """Maps the path of a policy to its key in the namespace's node."""
 
@@ -279,7 +291,7 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
         limits = ("retentionTimeInMinutes", "retentionSizeInMB")
         if not isinstance(value, dict) or not all(isinstance(value.get(name), int) for name in limits):
             return f"retention needs {' and '.join(limits)}"
-    return flaw_of(field, stored_value(field, cluster, value))
+    return flaw_of_rate(field, value) if field in BY_CLUSTER else flaw_of(field, value)
 
 
 async def set_policy(request: web.Request) -> web.Response:

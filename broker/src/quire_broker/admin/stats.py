@@ -54,6 +54,13 @@ def consumer_stats(consumer: Consumer) -> dict[str, Any]:
     }
 
 
+_THROTTLED = tuple(
+    f"dispatchThrottled{what}EventsBy{whose}Limit"
+    for whose in ("Subscription", "Topic", "Broker")
+    for what in ("Msg", "Bytes")
+)
+
+
 def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, Any]:
     consumers = list(subscription.consumers)
     stats = subscription.stats
@@ -68,6 +75,7 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
         "msgBacklog": subscription.cursor.backlog,
         "msgBacklogNoDelayed": subscription.cursor.backlog,
         "backlogSize": backlog_bytes,
+        **dict(zip(_THROTTLED, subscription.throttled, strict=True)),
         "blockedSubscriptionOnUnackedMsgs": any(consumer.blocked for consumer in consumers),
         "unackedMessages": sum(consumer.unacked for consumer in consumers),
         "type": subscription.type_name,

@@ -3,6 +3,7 @@
 GET .../{policy}[?applied=true]   the topic's own policy, or the one in force; no content if there is none
 POST, PUT .../{policy}            sets it; `messageTTL` has its value in the query, the others in the body
 DELETE .../{policy}               restores the namespace's
+GET, POST, DELETE .../{subscription}/dispatchRate   the rate of delivery to one subscription
 GET .../backlogQuotaMap, POST, DELETE .../backlogQuota?backlogQuotaType=
 DELETE .../policies               removes all of them
 
@@ -21,14 +22,25 @@ from quire_broker.admin.backlog_quotas import kind_of, quota_of
 from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
 from quire_broker.admin.namespaces import flaw_of_policy
 from quire_broker.admin.routes import Need, Route
+from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import INT_MAX
 from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
-from quire_broker.policies.rates import read_field, write_field
+from quire_broker.policies.rates import (
+    SUBSCRIPTION_DISPATCH,
+    default_values,
+    flaw_of_rate,
+    limits_nothing,
+    rates_of_subscriptions,
+    read_field,
+    write_field,
+    write_of_subscription,
+)
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_TOPICS
 from quire_broker.server.handover import moved_to
+from quire_broker.topic.client_names import check_name
 from quire_broker.topic.topic import Topic
 
 
@@ -40,6 +52,10 @@ def routes() -> Iterator[Route]:
     yield Route("POST", policy, set_policy, Need.NAMESPACE)
     yield Route("PUT", policy, set_policy, Need.NAMESPACE)
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
+    rate = f"{topic}/{{subscription}}/dispatchRate"
+    yield Route("GET", rate, get_rate, Need.NAMESPACE)
+    yield Route("POST", rate, set_rate, Need.NAMESPACE)
+    yield Route("DELETE", rate, remove_rate, Need.NAMESPACE)
     yield Route("GET", f"{topic}/backlogQuotaMap", get_quotas, Need.NAMESPACE)
     yield Route("POST", f"{topic}/backlogQuota", set_quota, Need.NAMESPACE)
     yield Route("DELETE", f"{topic}/backlogQuota", remove_quota, Need.NAMESPACE)
@@ -96,12 +112,21 @@ async def _change(request: web.Request, change: Callable[[Json], None]) -> web.R
 
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy."""
-    own, field = await _own(request), PATHS[request.match_info["policy"]]
+    own, field, broker = await _own(request), PATHS[request.match_info["policy"]], broker_of(request)
+    value = None
     if flag(request, "applied"):
-        name = topic_name_of(request)
-        own = merged(await broker_of(request).policies.policies(name.namespace) or {}, own)
-    value = read_field(own, field, broker_of(request).settings.cluster)
+        own = await _applied(request, own)
+        value = default_values(broker.settings.topics.rates.of_topics).get(field)
+    found = read_field(own, field, broker.settings.cluster)
+    value = value if found is None else found
     return done() if value is None else answer(value)
+
+
+async def _applied(request: web.Request, own: Json) -> Json:
+    """Return a topic's own policies over those of its namespace."""
+    broker = broker_of(request)
+    namespace = await broker.policies.policies(topic_name_of(request).namespace) or {}
+    return merged(namespace, own, broker.settings.cluster)
 
 
 async def set_policy(request: web.Request) -> web.Response:
@@ -125,11 +150,42 @@ async def remove_policy(request: web.Request) -> web.Response:
     return await _change(request, lambda own: write_field(own, field, cluster, None))
 
 
+async def get_rate(request: web.Request) -> web.Response:
+    """Return the rate of delivery to one subscription; with `applied` that of all subscriptions, if it has none."""
+    own, name = await _own(request), request.match_info["subscription"]
+    value = rates_of_subscriptions(own).get(name)
+    if flag(request, "applied") and limits_nothing(value):
+        broker = broker_of(request)
+        default = default_values(broker.settings.topics.rates.of_topics)[SUBSCRIPTION_DISPATCH]
+        found = read_field(await _applied(request, own), SUBSCRIPTION_DISPATCH, broker.settings.cluster)
+        value = default if limits_nothing(found) else found
+    return done() if value is None else answer(value)
+
+
+async def set_rate(request: web.Request) -> web.Response:
+    """Store the rate of delivery to one subscription, which need not exist. 412 for an invalid value."""
+    name, value = request.match_info["subscription"], await body_of(request)
+    check_name("subscription", name, broker_of(request).settings.session.name_characters_max, required=True)
+    wrong = flaw_of_rate(SUBSCRIPTION_DISPATCH, value)
+    if wrong:
+        return failure(412, wrong)
+    known = rates_of_subscriptions(await _own(request))
+    if name not in known and len(known) >= SUBSCRIPTION_RATES_MAX:
+        return failure(412, f"{SUBSCRIPTION_RATES_MAX} subscriptions have a rate of their own; remove one first")
+    return await _change(request, lambda own: write_of_subscription(own, name, value))
+
+
+async def remove_rate(request: web.Request) -> web.Response:
+    """Restore the rate of all subscriptions for one."""
+    name = request.match_info["subscription"]
+    return await _change(request, lambda own: write_of_subscription(own, name, None))
+
+
 async def get_quotas(request: web.Request) -> web.Response:
     """Return the topic's own backlog quotas, or those in force."""
     own = await _own(request)
     if flag(request, "applied"):
-        own = merged(await broker_of(request).policies.policies(topic_name_of(request).namespace) or {}, own)
+        own = await _applied(request, own)
     return answer(own.get(QUOTA_KEY) or {})
 
 

@@ -17,6 +17,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
+from quire_broker.dispatch.limit import Rationing
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
@@ -46,8 +47,11 @@ class DispatchStats:
         return self.message_rate.sample(self.messages_out, now_s)
 
 
-def hand_over(consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery], messages: int) -> None:
-    """Count one batch, for the consumer and for its subscription, and pass it to the consumer's session."""
+def hand_over(consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery], messages: int) -> int:
+    """Count one batch, for the consumer and for its subscription, and pass it to the consumer's session.
+
+    Returns its bytes.
+    """
     size = sum([len(delivery.data) for delivery in deliveries])
     for stats in (consumer.stats, ours):
         stats.messages_out += messages
@@ -55,6 +59,7 @@ def hand_over(consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery
         stats.bytes_out += size
     consumer.messages_per_entry.add(len(deliveries), messages)
     consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)
+    return size
 
 
 class Dispatcher:
@@ -68,6 +73,8 @@ class Dispatcher:
         self.stats = DispatchStats()
         self.on_delivery: Callable[[], None] = lambda: None
         """Called before each batch is counted."""
+        self.ration = Rationing()
+        """The messages and bytes that the rates permit now. A step delivers no more."""
         self.consumers: list[Consumer] = []
         self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
         self.rewind_wanted = False
@@ -122,6 +129,7 @@ class Dispatcher:
     def retire(self) -> None:
         """End: another dispatcher takes over or the subscription ends. `run` returns after its step."""
         self.close()
+        self.ration.cancel()
         self._retired = True
         self.rewind_wanted = True  # entries of a read in flight are not sent
         self.wake()
@@ -149,7 +157,7 @@ class Dispatcher:
                 async with self.step_lock:
                     self._again = False
                     self.at_tail = False
-                    progressed = await self.step()
+                    progressed = not self.ration.waits(self.wake) and await self.step()
                 backoff.reset()
             except Exception:
                 # Any error is retried: a subscription that silently stopped would be worse.
@@ -178,7 +186,8 @@ class Dispatcher:
     async def read_new(self, entries_max: int) -> list[StoredEntry]:
         """Return the next entries of the cursor, at most `entries_max`."""
         self.stats.reads += 1
-        return await self.cursor.read(entries_max=entries_max, bytes_max=self.settings.read_batch_bytes)
+        bytes_max = self.ration.bytes_at_once(self.settings.read_batch_bytes)
+        return await self.cursor.read(entries_max=entries_max, bytes_max=bytes_max)
 
     def has_sent_all(self) -> bool:
         """Return whether nothing is left to send, and note that: the loop then waits for an append without a read."""
@@ -207,4 +216,4 @@ class Dispatcher:
         """Announce one batch, count it and pass it to the consumer's session."""
         assert deliveries and messages > 0 and not consumer.removed
         self.on_delivery()
-        hand_over(consumer, self.stats, deliveries, messages)
+        self.ration.charge(messages, hand_over(consumer, self.stats, deliveries, messages))

@@ -190,12 +190,12 @@ class SharedDispatcher(Dispatcher):
         self._take_due()
         permits = sum([consumer.permits for consumer in ready])
         mean = sum([consumer.messages_per_entry.mean for consumer in ready]) / len(ready)
-        count = entries_to_read(permits, mean, self.settings.read_batch_entries)
+        count = self.ration.entries(entries_to_read(permits, mean, self.settings.read_batch_entries), mean)
         self._arm_timer()
         progressed = bool(len(self.replay)) and await self._step_replay(count)
         if progressed or self.rewind_wanted:
             return True
-        return await self._step_new(count)
+        return await self._step_new(count, mean)
 
     def _take_due(self) -> None:
         """Move delayed entries that are due to the replays, as far as those have room."""
@@ -205,7 +205,7 @@ class SharedDispatcher(Dispatcher):
                 if not self.cursor.is_acknowledged(position):
                     self.replay.add(position, slot)
 
-    async def _step_new(self, count: int) -> bool:
+    async def _step_new(self, count: int, mean: float) -> bool:
         if not self.held:
             if len(self.replay) >= self._look_ahead():
                 return False
@@ -219,7 +219,8 @@ class SharedDispatcher(Dispatcher):
                 return False
             assert len(self.held) == 0, "entries are read only when none are held"
             self.held.extend(entries)
-        taken = self._hand_out(list(self.held), replayed=False)
+        entries = list(self.held)
+        taken = self._hand_out(entries[: self.ration.entries(len(entries), mean)], replayed=False)
         for _ in range(taken):
             self.held.popleft()
         self._arm_timer()
@@ -233,7 +234,7 @@ class SharedDispatcher(Dispatcher):
         """Read entries of the replay set again and send them. Return whether any could be sent."""
         wanted = self._replayable(count)
         found: list[StoredEntry] = []
-        budget = self.settings.read_batch_bytes
+        budget = self.ration.bytes_at_once(self.settings.read_batch_bytes)
         roster = self.roster
         positions = {position for position, _ in wanted}
         for first, length in runs([position for position, _ in wanted], self.settings.read_batch_entries):

@@ -143,7 +143,7 @@ class SingleActiveDispatcher(Dispatcher):
         if not self.held:
             mean = consumer.messages_per_entry.mean
             count = entries_to_read(consumer.permits, mean, self.settings.read_batch_entries)
-            entries = await self.read_new(count)
+            entries = await self.read_new(self.ration.entries(count, mean))
             if self.rewind_wanted:
                 return True
             if not entries:
@@ -163,7 +163,8 @@ class SingleActiveDispatcher(Dispatcher):
         deliveries: list[Delivery] = []
         skipped: list[Position] = []
         permits = consumer.permits
-        while held and permits > 0:
+        most = self.ration.entries(len(held), consumer.messages_per_entry.mean)
+        while held and permits > 0 and len(deliveries) < most:
             entry = held.popleft()
             summary = self.summary_of(entry, skipped)
             if summary is None:

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import usable
-from quire_broker.policies.rates import PUBLISH
+from quire_broker.policies.rates import (
+    BY_CLUSTER,
+    DISPATCH,
+    PUBLISH,
+    SUBSCRIBE,
+    SUBSCRIPTION_DISPATCH,
+    limits_nothing,
+    read_field,
+)
 
 PROPERTY: Final = "quire.policies"
 PATHS: Final[Mapping[str, str]] = {
@@ -31,6 +39,9 @@ PATHS: Final[Mapping[str, str]] = {
     "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
     "replication": "replication_clusters",
     "publishRate": PUBLISH,
+    "dispatchRate": DISPATCH,
+    "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
+    "subscribeRate": SUBSCRIBE,
 }
 """Maps the path of a topic's policy to its field."""
 
@@ -44,10 +55,12 @@ def own_policies(properties: Mapping[str, str]) -> dict[str, Any]:
     return usable(found)[0] if isinstance(found, dict) else {}
 
 
-def merged(namespace: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policies in force for a topic."""
+def merged(namespace: Mapping[str, Any], own: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """Return the policies in force for a topic of a cluster."""
     quotas = {**(namespace.get(QUOTA_KEY) or {}), **(own.get(QUOTA_KEY) or {})}
-    return {**namespace, **own, QUOTA_KEY: quotas}
+    unused = [field for field in BY_CLUSTER if limits_nothing(read_field(own, field, cluster))]
+    used = {name: value for name, value in own.items() if name not in unused}
+    return {**namespace, **used, QUOTA_KEY: quotas}
 
 
 def encoded(own: Mapping[str, Any]) -> str | None:

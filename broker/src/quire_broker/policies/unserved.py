@@ -3,10 +3,7 @@
 from typing import Final
 
 _AT_BOTH: Final = {
-    "dispatchRate": "rates are not limited",
-    "subscriptionDispatchRate": "rates are not limited",
     "replicatorDispatchRate": "topics are not replicated to other clusters",
-    "subscribeRate": "rates are not limited",
     "compactionThreshold": "topics are not compacted",
     "inactiveTopicPolicies": "topics are not deleted for being idle",
     "entryFilters": "entries are not filtered",
@@ -14,7 +11,7 @@ _AT_BOTH: Final = {
 }
 OF_NAMESPACES: Final = _AT_BOTH | {
     "subscriptionExpirationTime": "subscriptions are not deleted for being idle",
-    "resourcegroup": "rates are not limited",
+    "resourcegroup": "there are no resource groups",
     "encryptionRequired": "messages without encryption are not refused",
     "subscriptionAuthMode": "names of subscriptions need no prefix",
 }

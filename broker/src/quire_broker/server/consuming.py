@@ -137,6 +137,7 @@ class Consuming:
         await schemas.of_consumer(self._parts, self._rights(), topic, request.subscription, request.schema)
         policies = await self._parts.topics.rules(topic)
         policy_limits.require_type(policies, topic, spec.subscription_type)
+        topic.subscribe_limit.admit(self._connection.address, spec.name, spec.consumer_id)
         creates = spec.durable and name.persistent
         policy_limits.require_subscription(policies, topic, request.subscription, by_client=creates)
         subscription = await topic.subscribed(request.subscription, spec)

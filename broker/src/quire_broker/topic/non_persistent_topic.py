@@ -20,12 +20,14 @@ from quire_broker.errors import (
 )
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
+from quire_broker.policies.rates import RateLimits
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.non_persistent_subscription import UNSTORED, NonPersistentSubscription
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
+from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.topic.topic import TopicRates, TopicStats
 from quire_broker.wire.entry import EntrySummary, flaw_of, peek
 from quire_broker.wire.frames import Send
@@ -46,6 +48,7 @@ class NonPersistentTopic:
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.producers = Producers(None, self._keep_epoch)
         self.publish_limit = PublishLimit()
+        self.subscribe_limit = SubscribeLimit()
         self.closing = False
         self.used_at_s = asyncio.get_running_loop().time()
         """Loop time of the last request, or of the end of the last client."""
@@ -123,6 +126,10 @@ class NonPersistentTopic:
         ours.entries_in += 1
         ours.messages_in += send.num_messages
         ours.bytes_in += size
+
+    def use_limits(self, limits: RateLimits) -> None:
+        """Apply the rate of publishing. Delivery is not limited: what waited would be lost."""
+        self.publish_limit.use(limits.publish)
 
     # subscriptions
 

@@ -48,9 +48,11 @@ class PublishLimit:
 
     def charge(self, messages: int, size_bytes: int) -> bool:
         """Count what is published now. Return whether more may be published at once."""
-        until_s = max(self._messages.reserve(messages), self._size_bytes.reserve(size_bytes))
-        if until_s <= asyncio.get_running_loop().time():
+        self._messages.reserve(messages)
+        self._size_bytes.reserve(size_bytes)
+        wait_s = max(self._messages.wait_s(), self._size_bytes.wait_s())
+        if wait_s == 0:
             return True
-        self._until_s = until_s + PAUSE_S
+        self._until_s = asyncio.get_running_loop().time() + wait_s + PAUSE_S
         self.times += 1
         return False

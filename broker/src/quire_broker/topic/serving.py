@@ -7,9 +7,11 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
+from quire_broker.policies.rates import RateLimits
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.producers import Producer, Producers
 from quire_broker.topic.publish_limit import PublishLimit
+from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import AckKind
 
@@ -107,6 +109,15 @@ class ServedTopic(Protocol):
     @property
     def publish_limit(self) -> PublishLimit:
         """The rate at which messages may be published to it."""
+        ...
+
+    @property
+    def subscribe_limit(self) -> SubscribeLimit:
+        """The rate at which one consumer may subscribe."""
+        ...
+
+    def use_limits(self, limits: RateLimits) -> None:
+        """Apply rates from now on."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
@@ -51,6 +52,9 @@ class Subscription:
         self.closed = False
         self.on_delivery: Callable[[], None] = lambda: None
         """Called before each batch of deliveries is counted."""
+        self.dispatch_limit = DispatchLimit()
+        self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
+        """Its own limit and those that it shares with other subscriptions."""
         self._topic = topic
         self._ledger = ledger
         self._settings = settings
@@ -104,6 +108,11 @@ class Subscription:
     def stats(self) -> DispatchStats:
         """Counters since the subscription was loaded."""
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
+
+    @property
+    def throttled(self) -> Sequence[int]:
+        """How often delivery waited: for messages and bytes of its own, of the topic's and of the broker's limit."""
+        return self._dispatcher.ration.times if self._dispatcher is not None else (0,) * 6
 
     def sample_rates(self, now_s: float) -> bool:
         """Update the outgoing rates per second. Called periodically. Return whether any is above 0."""
@@ -173,12 +182,14 @@ class Subscription:
         if made is not kept:
             if kept is not None:
                 made.stats = kept.stats  # counters continue since the subscription was loaded
+                made.ration.times = kept.ration.times
                 # A read of the old one may be in flight and moves the cursor when it ends: the new one waits for it.
                 made.step_lock = kept.step_lock
                 kept.retire()
             self._type = spec.subscription_type
             self._dispatcher = made
             made.on_delivery = self.on_delivery
+            made.ration.limits = self.dispatch_limits
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
         return made
 
@@ -207,6 +218,11 @@ class Subscription:
     def _appended(self) -> None:
         if self._dispatcher is not None:
             self._dispatcher.appended()
+
+    def limits_changed(self) -> None:
+        """Note that a limit of delivery was changed: what waits for it may go on."""
+        if self._dispatcher is not None:
+            self._dispatcher.wake()
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """Add permits that the client granted."""

@@ -10,7 +10,7 @@ itself because it is idle; `unused` closes it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quire_bookie.env.background import Background
@@ -18,6 +18,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     BrokerError,
     ConflictError,
@@ -30,12 +31,14 @@ from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
+from quire_broker.policies.rates import RateLimits
 from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
+from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
@@ -102,7 +105,12 @@ class Topic:
         self._closing = False
         epoch = ledger.properties.get(EPOCH_PROPERTY)
         self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
+        self._limits = RateLimits()
         self.publish_limit = PublishLimit()
+        self.subscribe_limit = SubscribeLimit()
+        self.dispatch_limit = DispatchLimit()
+        self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
+        """The limits that its subscriptions share, some of them with those of other topics."""
         self._stopped: list[Consumer] = []
         """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
@@ -132,6 +140,8 @@ class Topic:
     def _add_subscription(self, cursor: Cursor) -> Subscription:
         subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock)
         subscription.on_delivery = self._active
+        subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
+        subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
         self.subscriptions[cursor.name] = subscription
         return subscription
 
@@ -174,6 +184,26 @@ class Topic:
         log.warning("unloading %s after a failure: %s", self.name, error)
         self.producers.disconnect_all()
         self._on_failed(self, error)
+
+    # rates
+
+    def use_limits(self, limits: RateLimits) -> None:
+        """Apply rates from now on, also to connected clients."""
+        if limits == self._limits:
+            return
+        self._limits = limits
+        self.publish_limit.use(limits.publish)
+        self.subscribe_limit.use(limits.subscribe)
+        self._limit_dispatch()
+        for subscription in self.subscriptions.values():
+            subscription.limits_changed()
+
+    def _limit_dispatch(self) -> None:
+        """Apply the rates of delivery; some depend on the measured rate of publishing."""
+        published = self.rates.messages.per_s, self.rates.size_bytes.per_s
+        self.dispatch_limit.use(self._limits.dispatch.above(*published))
+        for subscription in self.subscriptions.values():
+            subscription.dispatch_limit.use(self._limits.of_subscription(subscription.name).above(*published))
 
     # producers
 
@@ -389,6 +419,8 @@ class Topic:
             producer.stats.byte_rate.sample(producer.stats.size_bytes, now_s)
         for subscription in self.subscriptions.values():
             moving |= subscription.sample_rates(now_s)
+        if self._limits.relative:
+            self._limit_dispatch()
         return moving
 
     def tick(self) -> bool:

@@ -13,6 +13,7 @@ from itertools import islice
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError, QuireError
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
     NotAllowedError,
@@ -29,7 +30,7 @@ from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.offload.policies import with_policies
 from quire_broker.policies.of_topics import merged, own_policies
-from quire_broker.policies.rates import publish_rate
+from quire_broker.policies.rates import limits_in_force
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
@@ -125,6 +126,8 @@ class Topics:
         self._background = background
         self._clock = clock
         self._tenure = tenure
+        self._dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)
+        """Of all topics together."""
         self._loaded: dict[TopicName, Topic] = {}
         self._active: dict[Topic, None] = {}
         """Topics with periodic work, in a fixed order."""
@@ -240,6 +243,7 @@ class Topics:
         ledger.use(ledger_settings(self._settings.ledger, policies))
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
+        topic.dispatch_limits = (topic.dispatch_limit, self._dispatch_limit)
         self.limit(topic, policies)
         usable = False
         try:
@@ -265,7 +269,7 @@ class Topics:
         if name.partition >= 0:
             properties = await self._policies.partitioned_properties(name.partitioned) or properties
         own = own_policies(properties)
-        return merged(namespace, own) if own else namespace
+        return merged(namespace, own, self._policies.cluster) if own else namespace
 
     async def rules(self, topic: ServedTopic) -> Json:
         """Return the policies in force for a loaded topic. Do not change the result. Errors of the metadata store."""
@@ -275,7 +279,7 @@ class Topics:
     def limit(self, topic: ServedTopic, policies: Json) -> None:
         """Apply the rates of its policies to a topic. System topics have no limits."""
         if not topic.name.is_system:
-            topic.publish_limit.use(publish_rate(policies, self._policies.cluster, self._settings.rates.publish))
+            topic.use_limits(limits_in_force(policies, self._policies.cluster, self._settings.rates.of_topics))
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:
         """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.

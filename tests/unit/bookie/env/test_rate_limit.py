@@ -62,3 +62,26 @@ def test_callers_that_share_a_limit_pass_in_the_order_of_their_calls() -> None:
         assert loop.run_until_complete(work()) == [(0, 0.9), (1, 1.9), (2, 2.9)]
     finally:
         loop.close()
+
+
+def test_what_may_pass_at_once_and_the_wait_for_the_next_unit() -> None:
+    async def work() -> list[tuple[float, float]]:
+        rate, found = RateLimit(4, burst_s=2), []
+        for units in (0, 6, 2, 4):
+            rate.reserve(units)
+            found.append((rate.saved(), rate.wait_s()))
+        await asyncio.sleep(1.25)
+        found.append((rate.saved(), rate.wait_s()))
+        await asyncio.sleep(100)
+        return [*found, (rate.saved(), rate.wait_s()), (RateLimit(0).saved(), RateLimit(0).wait_s())]
+
+    loop = SimLoop(1)
+    try:
+        found = loop.run_until_complete(work())
+    finally:
+        loop.close()
+    assert found == [(8, 0), (2, 0), (0, 0.25), (-4, 1.25), (1, 0), (8, 0), (float("inf"), 0)]
+
+
+def test_before_its_first_use_a_bucket_is_full() -> None:
+    assert RateLimit(4, burst_s=2).saved() == 8

@@ -4,6 +4,7 @@ import pytest
 
 from quire_broker.policies.fields import FIELDS
 from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.rates import PUBLISH
 from quire_broker.policies.unserved import OF_TOPICS
 
 
@@ -27,8 +28,15 @@ def test_own_policies_replace_those_of_the_namespace() -> None:
     namespace = {"a": 1, "b": 2, "backlog_quota_map": {"destination_storage": size, "message_age": size}}
     own = {"b": 3, "backlog_quota_map": {"message_age": age}}
     both = {"a": 1, "b": 3, "backlog_quota_map": {"destination_storage": size, "message_age": age}}
-    assert merged(namespace, own) == both
-    assert merged(namespace, {}) == namespace
+    assert merged(namespace, own, "c") == both
+    assert merged(namespace, {}, "c") == namespace
+
+
+def test_an_own_rate_that_limits_nothing_leaves_the_one_of_the_namespace() -> None:
+    namespace = {PUBLISH: {"c": {"publishThrottlingRateInMsg": 5}}}
+    for own in ({"publishThrottlingRateInMsg": 0}, {"publishThrottlingRateInMsg": -1}, {}):
+        assert merged(namespace, {PUBLISH: {"c": own}}, "c")[PUBLISH] == namespace[PUBLISH]
+    assert merged(namespace, {PUBLISH: {"c": {"publishThrottlingRateInByte": 7}}}, "c")[PUBLISH] != namespace[PUBLISH]
 
 
 def test_every_path_has_a_checked_field_and_is_not_refused_as_well() -> None:
