@@ -1,8 +1,9 @@
-"""Measures cold reads from entry logs: a sequential scan with read-ahead and random reads, on the real disk and index.
+"""Measures cold reads from entry logs: scans with read-ahead, random reads, and many short ledgers one after the other.
 
     python benchmarks/storage_reads.py [folder]
 
-Cold means that the caches of the storage are empty; the kernel's pages of the logs are dropped too, where permitted.
+On the real disk and index. Cold means that the caches of the storage are empty; the kernel's pages of the logs are
+dropped too, where permitted.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from quire_bookie.env.local_disk import LocalDisk
@@ -21,6 +23,8 @@ from quire_bookie.storage import LedgerStorage
 from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
 LEDGERS = 20
+SHORT_LEDGERS, SHORT_ENTRIES = 5000, 10
+READERS = 64
 SETTINGS = StorageSettings()
 
 
@@ -96,8 +100,36 @@ async def _measure(folder: str, size: int, per_ledger: int, style: str, reads: i
     return rate, disk_reads
 
 
+async def _short_ledgers(folder: str) -> None:
+    """Print rate, CPU and disk reads of ledgers that are read from their first to their last entry."""
+    index, storage = await open_storage(folder)
+    for ledger in range(SHORT_LEDGERS):
+        await put(storage, ledger, 0, [bytes(1024)] * SHORT_ENTRIES)
+    await storage.close()
+    await index.close()
+    for readers in (1, READERS):
+        _drop_pages(folder)
+        index, storage = await open_storage(folder)
+        left = iter(range(SHORT_LEDGERS))
+        start_s, start_cpu_s = time.perf_counter(), time.process_time()
+
+        async def read(wanted: Iterator[int] = left, storage: LedgerStorage[int] = storage) -> None:
+            for ledger in wanted:
+                for entry in range(SHORT_ENTRIES):
+                    await storage.read(LedgerId(ledger), EntryId(entry))
+
+        await asyncio.gather(*(read() for _ in range(readers)))
+        took_s, cpu_s, entries = time.perf_counter() - start_s, time.process_time() - start_cpu_s, storage.stats.reads
+        print(
+            f"{readers:7d}  {entries / took_s:9.0f}  {1e6 * cpu_s / SHORT_LEDGERS:18.0f}  "
+            f"{storage.stats.log_reads / SHORT_LEDGERS:20.2f}"
+        )
+        await storage.close()
+        await index.close()
+
+
 async def main() -> None:
-    """Print a table."""
+    """Print two tables."""
     print("entry bytes  style       entries/s     MB/s  disk reads  times random")
     for size, per_ledger in ((100, 20_000), (1024, 10_000), (65_536, 200)):
         with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
@@ -112,6 +144,10 @@ async def main() -> None:
                 base = base or rate
                 line = f"{size:11d}  {style:10s} {rate:10.0f} {rate * size / 1e6:8.1f} {disk_reads:11d}"
                 print(f"{line} {rate / base:13.1f}")
+    print(f"\n{SHORT_LEDGERS} ledgers of {SHORT_ENTRIES} entries of 1 KiB")
+    print("readers  entries/s  CPU us of a ledger  disk reads a ledger")
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
+        await _short_ledgers(folder)
 
 
 if __name__ == "__main__":

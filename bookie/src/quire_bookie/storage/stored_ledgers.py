@@ -26,6 +26,7 @@ from quire_bookie.storage.formats.index_keys import (
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates, decode_state, is_deleted
 from quire_bookie.storage.logs.log_reader import LogReader
+from quire_bookie.storage.read_cache import Extent
 
 _log = logging.getLogger("quire.storage")
 _LAC = struct.Struct(">q")
@@ -61,14 +62,18 @@ class StoredLedgers:
                 return info
             epoch = self._flushes.epoch
             value = await self._index.get(state_key(ledger))
+            extent: Extent | None = None
             if value is not None:
                 info = decode_state(ledger, value)
                 if not info.deleted:
-                    await self._load_last(info, covered)
+                    extent = await self._load_last(info, covered)
             if epoch != self._flushes.epoch:
                 continue  # a flush intervened: the state that was read may be older than one evicted since
             if info is not None:
-                return self._states.add_loaded(info)
+                kept = self._states.add_loaded(info)
+                if kept is info and extent is not None:
+                    self._reader.keep(extent)
+                return kept
             if self._states.get(ledger) is None:
                 self._states.note_absent(ledger)
                 return None
@@ -100,26 +105,30 @@ class StoredLedgers:
             self._states.note_absent(ledger)
         return absent
 
-    async def _load_last(self, info: LedgerInfo, covered: EntryId) -> None:
+    async def _load_last(self, info: LedgerInfo, covered: EntryId) -> Extent | None:
+        """Set the last entry, and the LAC from it unless `covered`; return what was read for that."""
         ledger = info.ledger_id
         try:
             pair = await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0))
         except DamagedError as error:
             _log.error("the last entry of ledger %d is not provable: %s", ledger, error)
             info.last_unproven = True
-            return
+            return None
         if pair is None:
-            return
+            return None
         top, info.last_unproven = known_top(*pair)
         info.last_entry = NO_ENTRY if top < 0 else EntryId(block_of_key(pair[0]) << BLOCK_SHIFT | top)
         if top < 0 or info.last_entry <= covered:
-            return
+            return None
         try:
-            body = await self._reader.read(info, info.last_entry)
+            extent = await self._reader.read_end(info, *pair)
         except (NoSuchEntryError, DamagedError):
-            return  # the LAC of a ledger is a lower bound; a read of the entry itself reports the damage
-        if len(body) >= ENTRY_HEADER_BYTES:
-            info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
+            return None  # the LAC of a ledger is a lower bound; a read of the entry itself reports the damage
+        if extent.holds(info.last_entry):
+            body = extent.body(info.last_entry)
+            if len(body) >= ENTRY_HEADER_BYTES:
+                info.lac = EntryId(max(info.lac, _LAC.unpack_from(body, _LAC_OFFSET)[0]))
+        return extent
 
     def is_limbo(self, ledger: LedgerId) -> bool:
         """Return whether an absent ledger may have been lost; for a held one, `LedgerInfo.limbo`."""

@@ -498,7 +498,7 @@ async def test_many_changed_states_are_flushed_automatically_without_any_entry()
 
 async def test_an_entry_is_not_served_if_its_ledger_is_deleted_during_the_read() -> None:
     store = await open_store()
-    await store.put_ids(1, range(20))
+    await store.put_ids(1, range(20), 1000)
     store = await store.restart()
     await store.ledger(1)
     reading = asyncio.ensure_future(store.storage.read(LedgerId(1), EntryId(3)))

@@ -130,17 +130,61 @@ async def test_an_entry_larger_than_the_window_is_read_whole() -> None:
 
 
 async def test_an_entry_is_read_from_a_log_that_ends_in_the_read_ahead_window() -> None:
-    store = await _cold(range(100), 100, ledgers=1)
+    store = await _cold(range(100), 300, ledgers=1)
     await store.storage.load_ledger(LedgerId(1))
     path = store.storage._logs.files.path(1)
-    at = store.disk.content(path).index(body_of(1, 50, 100))
+    at = store.disk.content(path).index(body_of(1, 50, 300))
     store.disk.cut(path, at + 5)
     for entry in (45, 49):
-        assert await store.read(1, entry) == body_of(1, entry, 100)
+        assert await store.read(1, entry) == body_of(1, entry, 300)
     with pytest.raises(DamagedError) as caught:
         await store.read(1, 50)
     assert caught.value.path == path
     assert abs(caught.value.offset - at) < 200
+    await store.storage.close()
+
+
+async def test_a_short_ledger_is_read_by_one_disk_read() -> None:
+    store = await _cold(range(10), 1000)
+    before = store.storage.stats.log_reads
+    for entry in range(10):
+        assert await store.read(2, entry) == body_of(2, entry, 1000)
+    assert store.storage.stats.log_reads - before == 1
+    await store.storage.close()
+
+
+async def test_damage_in_a_short_ledger_does_not_hide_its_other_entries() -> None:
+    store = await _cold(range(10), 1000, ledgers=1)
+    path = store.storage._logs.files.path(1)
+    store.disk.corrupt(path, store.disk.content(path).index(body_of(1, 0, 1000)) + 900, 1)
+    info = await store.storage.load_ledger(LedgerId(1))
+    assert info is not None and info.last_entry == 9
+    for entry in range(1, 10):
+        assert await store.read(1, entry) == body_of(1, entry, 1000)
+    with pytest.raises(DamagedError):
+        await store.read(1, 0)
+    await store.storage.close()
+
+
+async def test_a_ledger_that_changes_while_it_is_loaded_does_not_get_its_older_entries_into_the_cache() -> None:
+    store = await _cold(range(10), 1000, ledgers=1)
+    fetch, begun, go_on = store.storage._reader._read_extent, asyncio.Event(), asyncio.Event()
+
+    async def slowly(info: LedgerInfo, plan: Any) -> Any:
+        extent = await fetch(info, plan)
+        begun.set()
+        await go_on.wait()
+        return extent
+
+    store.storage._reader._read_extent = slowly  # type: ignore[method-assign]
+    loading = asyncio.ensure_future(store.storage.load_ledger(LedgerId(1)))
+    await begun.wait()
+    store.storage._reader._read_extent = fetch  # type: ignore[method-assign]
+    await store.put_ids(1, [4], 1000, version=1)
+    go_on.set()
+    await loading
+    await store.storage.flush()
+    assert await store.read(1, 4) == body_of(1, 4, 1000, version=1)
     await store.storage.close()
 
 

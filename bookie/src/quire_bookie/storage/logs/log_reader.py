@@ -65,6 +65,14 @@ class _Plan:
         return True
 
 
+def _plan_of(tail: BlockSegment, block: int, window: int) -> _Plan:
+    """Return the plan for the records of a stretch that fit the window; at least the first one."""
+    offsets = tail.offsets()
+    count = max(1, bisect_right(offsets, tail.base + window) - 1)
+    ids = [block << BLOCK_SHIFT | low for low in tail.lows[:count]]
+    return _Plan(tail.log, ids, offsets[:count], list(tail.sizes[:count]), offsets[count])
+
+
 class LogReader:
     """Reads entries from the logs into the read cache. Entries in the last `recent_bytes` of flushes are recent."""
 
@@ -102,6 +110,36 @@ class LogReader:
             if body is not None:
                 return body
         return (await self._load(info, entry, self._window(info, entry, expected_bytes))).body(entry)
+
+    async def read_end(self, info: LedgerInfo, key: bytes, value: bytes) -> Extent:
+        """Return an extent with the last entry, given key and value of its block; the cache gets it only by `keep`.
+
+        A ledger that fits the smallest window is read whole, because a ledger is loaded for reads of its entries.
+        Damaged records are missing in the extent. NoSuchEntryError, DamagedError.
+        """
+        held = self._cache.find(info.ledger_id, info.last_entry)
+        if held is not None:
+            return held
+        block, low = info.last_entry >> BLOCK_SHIFT, info.last_entry & BLOCK_MASK
+        whole = tail_from(key, value, 0, or_later=True) if block == 0 else None
+        if whole is not None and whole.lows[-1] == low and whole.offsets()[-1] - whole.base <= WINDOW_BYTES_MIN:
+            extent = await self._read_tail(info, whole, block)
+            if extent.holds(info.last_entry):
+                return extent
+        tail = tail_from(key, value, low)
+        if tail is None:
+            raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {info.last_entry} here")
+        return await self._read_tail(info, tail, block)
+
+    async def _read_tail(self, info: LedgerInfo, tail: BlockSegment, block: int) -> Extent:
+        plan = _plan_of(tail, block, WINDOW_BYTES_MIN)
+        extent, _ = await self._read_planned(info, EntryId(plan.ids[0]), WINDOW_BYTES_MIN, plan)
+        return extent
+
+    def keep(self, extent: Extent) -> None:
+        """Add an extent of `read_end` to the cache. Only if its ledger was not changed since `read_end` began."""
+        if extent.ids and self._cache.find(extent.ledger, EntryId(extent.ids[-1])) is not extent:
+            self._cache.add(extent)
 
     def follow(self, info: LedgerInfo, extent: Extent) -> None:
         """Start to read the window after this extent, from which a sequential reader is being served."""
@@ -179,17 +217,9 @@ class LogReader:
         tail = tail_from(key, await self._index.get(key), entry & BLOCK_MASK, or_later=or_later)
         if tail is None:
             raise NoSuchEntryError(f"ledger {info.ledger_id} has no entry {entry} here")
-        offsets = tail.offsets()
-        count = max(1, bisect_right(offsets, tail.base + window) - 1)
-        plan = _Plan(
-            tail.log,
-            [block << BLOCK_SHIFT | low for low in tail.lows[:count]],
-            offsets[:count],
-            list(tail.sizes[:count]),
-            offsets[count],
-        )
+        plan = _plan_of(tail, block, window)
         left = window - (plan.end - tail.base)
-        if window > WINDOW_BYTES_MIN and count == len(tail.lows) and left > 0:
+        if window > WINDOW_BYTES_MIN and len(plan.ids) == len(tail.lows) and left > 0:
             await self._plan_ahead(info, plan, block, window, left)
         return plan
 
