@@ -8,7 +8,7 @@ SEEDS ?= 200
 # Tests run in so many processes side by side; ARGS="-n 0" for one, where -s and --pdb work. tests/conftest.py orders them.
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: admin-table run test env bytecode settings bundle lint sim fuzz damage sim-broken mutants audit release site console pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
+.PHONY: admin-table run test env bytecode settings reference bundle lint sim fuzz damage sim-broken mutants audit release site console pins native bench bench-bookie bench-ledger bench-spark bench-offload bench-brokers clean peers model images e2e kind
 run: bytecode
 	.venv/bin/quire standalone $(ARGS)
 
@@ -41,6 +41,10 @@ $(TOOLS)/bin/uv:
 # The tables of docs/configuration.md and the operator's list of keys, from the declarations of the settings.
 settings: env
 	.venv/bin/python -m scripts.generate_settings
+
+# docs/reference: commands, HTTP paths, resources and metrics, from the code.
+reference: settings
+	.venv/bin/python -m scripts.reference
 
 # The bundle of the Operator Lifecycle Manager in dist/olm; ARGS="--registry REGISTRY/PROJECT" (docs/kubernetes/install.md).
 bundle: env

@@ -54,6 +54,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/security.md",
         "docs/limits.md",
     ),
+    "Reference": ("docs/reference/*.md",),
     "Kubernetes": ("docs/kubernetes/*.md", "operator/README.md"),
     "Trust": ("docs/durability.md", "docs/protocol.md", "docs/reliability.md", "docs/benchmarks.md"),
     "Contribute": ("*.md", "docs/glossary.md", "docs/*.md", "tests/*/**/README.md"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.reference import metrics
 from tests.support.etcd_server import EtcdServer
 from tests.support.polling import until
 from tests.support.ports import free_ports
@@ -67,6 +68,10 @@ def test_metrics_are_those_of_bookie_and_broker(server: StandaloneProcess) -> No
     assert [sample.labels for sample in samples] == [{"cluster": "standalone", "namespace": "public/default"}]
     assert samples[0].value >= 2
     assert families["quire_loop_stall_seconds"].type == "histogram"
+    described = {row.name.removesuffix("_total"): row for part in metrics.PARTS for row in metrics.rows_of(part)}
+    for name, family in families.items():
+        row = described[name]
+        assert (row.type, row.text) == (family.type, family.documentation), f"{name} in docs/reference/metrics.md"
 
 
 def test_its_data_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -49,11 +49,13 @@ class BookieApi:
         ]
 
     async def _info(self, _: web.Request) -> web.Response:
+        """Return the free and the total bytes of the ledger folders."""
         monitor = self._bookie().disk_monitor
         total, free = (0, 0) if monitor is None else (monitor.total_bytes, monitor.free_bytes)
         return web.json_response({"freeSpace": free, "totalSpace": total})
 
     async def _state(self, _: web.Request) -> web.Response:
+        """Return the state as BookKeeper's tools expect it."""
         bookie = self._bookie()
         state = bookie.state
         return web.json_response(
@@ -85,9 +87,11 @@ class BookieApi:
         return web.json_response({"window": None if found is None else found.plain()})
 
     async def _read_only(self, _: web.Request) -> web.Response:
+        """Return whether the bookie is read-only."""
         return web.json_response({"readOnly": self._bookie().state is not BookieState.WRITABLE})
 
     async def _set_read_only(self, request: web.Request) -> web.Response:
+        """Make the bookie read-only, or end that."""
         bookie = self._bookie()
         await bookie.set_read_only(truth(await json_object(request), "readOnly"))
         return await self._read_only(request)
@@ -118,6 +122,7 @@ class BookieApi:
             await client.delete_ledger(writer.ledger_id)
 
     async def _mark(self, _: web.Request) -> web.Response:
+        """Return the position of the journal up to which the storage has flushed."""
         marks = {
             f"LastLogMark: Journal Id {mark.generation}({mark.generation:x}.txn)": f"Pos: {mark.offset}"
             for mark in self._bookie().journal.mark

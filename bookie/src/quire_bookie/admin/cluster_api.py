@@ -80,6 +80,7 @@ class ClusterApi:
             return None
 
     async def _cluster(self, _: web.Request) -> web.Response:
+        """Return the numbers of bookies and the sums of their disks."""
         registry = await BookieRegistry.open(self._store)
         try:
             writable, read_only = registry.writable, registry.read_only

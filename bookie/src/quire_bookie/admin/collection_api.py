@@ -40,6 +40,7 @@ class CollectionApi:
         ]
 
     async def _is_forced(self, _: web.Request) -> web.Response:
+        """Return whether a forced garbage collection is waiting or running."""
         bookie = self._bookie()
         forced = bookie.garbage_collection.is_running or bookie.compaction.status().force_compacting
         return web.json_response({"is_in_force_gc": str(forced).lower()})
@@ -70,6 +71,7 @@ class CollectionApi:
         )
 
     async def _suspended(self, _: web.Request) -> web.Response:
+        """Return whether minor and major compaction are suspended."""
         compaction = self._bookie().compaction
         return web.json_response(
             {
@@ -79,6 +81,7 @@ class CollectionApi:
         )
 
     async def _suspend(self, request: web.Request) -> web.Response:
+        """Suspend minor or major compaction, or both."""
         body = await json_object(request)
         self._bookie().compaction.suspend(
             minor=truth(body, "suspendMinor", default=False), major=truth(body, "suspendMajor", default=False)
@@ -86,6 +89,7 @@ class CollectionApi:
         return await self._suspended(request)
 
     async def _resume(self, request: web.Request) -> web.Response:
+        """Resume minor or major compaction, or both."""
         body = await json_object(request)
         self._bookie().compaction.resume(
             minor=truth(body, "resumeMinor", default=False), major=truth(body, "resumeMajor", default=False)
@@ -93,6 +97,7 @@ class CollectionApi:
         return await self._suspended(request)
 
     async def _fuse(self, _: web.Request) -> web.Response:
+        """Return whether the fuse of garbage collection has blown, and why."""
         collection = self._bookie().garbage_collection
         await collection.fuse.load()
         blown = collection.fuse.blown
@@ -132,6 +137,7 @@ class CollectionApi:
         )
 
     async def _hold(self, _: web.Request) -> web.Response:
+        """Return the hold that keeps garbage collection from deleting."""
         fuse = self._bookie().garbage_collection.fuse
         await fuse.load()
         return web.json_response({"hold": fuse.hold is not None, "reason": fuse.hold or ""})

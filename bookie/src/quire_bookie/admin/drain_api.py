@@ -51,6 +51,7 @@ class DrainApi:
         return await self._request(BookieId(bookie), Wish.DECOMMISSION)
 
     async def _wish(self, request: web.Request) -> web.Response:
+        """Ask the auditor to drain a bookie, or to decommission it."""
         wish = (await json_object(request)).get("wish")
         if wish not in (Wish.DRAIN.value, Wish.DECOMMISSION.value):
             raise RefusedError(400, f'"wish": {wish!r}: unknown; give "drain" or "decommission"')
@@ -64,6 +65,7 @@ class DrainApi:
         return web.json_response(await self._shown(bookie))
 
     async def _cancel(self, request: web.Request) -> web.Response:
+        """Cancel the drain of a bookie."""
         bookie = BookieId(request.match_info["bookie"])
         if all(drain.bookie != bookie for drain in await self._drains.read()):
             raise RefusedError(404, f"bookie {bookie} is not drained")
@@ -71,11 +73,13 @@ class DrainApi:
         return web.json_response(await self._shown(bookie))
 
     async def _list(self, _: web.Request) -> web.Response:
+        """Return all drains with their progress."""
         drains = await self._drains.read()
         leader = await current_leader(self._store)
         return web.json_response([await self._described(drain, leader) for drain in drains])
 
     async def _one(self, request: web.Request) -> web.Response:
+        """Return the drain of a bookie; without one, whether the bookie belongs to the cluster."""
         return web.json_response(await self._shown(BookieId(request.match_info["bookie"])))
 
     async def _shown(self, bookie: BookieId) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class HoldingsApi:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
+        """Return a page of the ledgers that this bookie holds."""
         after = integer(request, "after", -1)
         limit = max(1, min(integer(request, "limit", PAGE_LEDGERS_MAX), PAGE_LEDGERS_MAX))
         bookie = self._bookie()
@@ -71,6 +72,7 @@ class HoldingsApi:
         return _seen(info) | {"quarantinedMs": known.since_ms}
 
     async def _one(self, request: web.Request) -> web.Response:
+        """Return what this bookie holds of a ledger."""
         number = whole_number("ledger", request.match_info["ledger"], 0, layout.LEDGER_IDS_END - 1)
         storage = self._bookie().storage
         info = await storage.load_ledger(LedgerId(number))
@@ -98,6 +100,7 @@ class HoldingsApi:
         return None if log is None else await self._disk.modified_ms(log)
 
     async def _cookie(self, _: web.Request) -> web.Response:
+        """Return the cookie of this bookie's storage."""
         bookie = self._bookie()
         text = await self._disk.read_file(f"{bookie.settings.ledger_paths[0]}/{CURRENT}/VERSION")
         return web.json_response({"bookie": bookie.bookie_id, "cookie": text.decode()})

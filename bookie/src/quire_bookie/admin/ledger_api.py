@@ -74,6 +74,7 @@ class LedgerApi:
         return web.json_response(found)
 
     async def _metadata(self, request: web.Request) -> web.Response:
+        """Return the metadata of a ledger."""
         ledger = _ledger(request)
         return web.json_response({str(ledger): metadata_text((await self._nodes.read(ledger)).value)})
 
@@ -101,6 +102,7 @@ class LedgerApi:
             await reader.close()
 
     async def _delete(self, request: web.Request) -> web.Response:
+        """Delete a ledger."""
         ledger = _ledger(request)
         await self._nodes.read(ledger)
         await self._nodes.delete(ledger)

@@ -76,6 +76,7 @@ class LedgerCare:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
+        """Return a page of the ledgers of the cluster."""
         after, limit = integer(request, "after", -1), integer(request, "limit", 100)
         limit = max(1, min(limit, PAGE_LEDGERS_MAX))
         found: list[dict[str, Any]] = []
@@ -86,6 +87,7 @@ class LedgerCare:
         return web.json_response({"ledgers": found, "next": None})
 
     async def _info(self, request: web.Request) -> web.Response:
+        """Return the metadata of a ledger."""
         access, ledger = await self._open_access(), _ledger(request)
         return web.json_response(describe(ledger, (await access.nodes.read(ledger)).value))
 
@@ -139,6 +141,7 @@ class LedgerCare:
         return answer
 
     async def _recover(self, request: web.Request) -> web.Response:
+        """Fence and close a ledger."""
         access, ledger = await self._open_access(), _ledger(request)
         if await read_restoration(self._store) is not None:
             # With restored metadata, a recovery may end before entries that a later ensemble acknowledged.
@@ -150,6 +153,7 @@ class LedgerCare:
         return web.json_response(describe(ledger, closed.value))
 
     async def _delete(self, request: web.Request) -> web.Response:
+        """Delete a ledger."""
         access, ledger = await self._open_access(), _ledger(request)
         await access.nodes.delete(ledger)
         return web.json_response({"deleted": ledger})

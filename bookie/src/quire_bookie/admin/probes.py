@@ -45,12 +45,15 @@ class Probes:
         return None if bookie is None else bookie.state
 
     async def _health(self, _: web.Request) -> web.Response:
+        """Return 200 while the bookie serves."""
         return self._answer((BookieState.WRITABLE, BookieState.READ_ONLY), "ok\n")
 
     async def _heartbeat(self, _: web.Request) -> web.Response:
+        """Return 200 while the bookie serves, as BookKeeper's tools ask."""
         return self._answer((BookieState.WRITABLE, BookieState.READ_ONLY), "OK\n")
 
     async def _ready(self, _: web.Request) -> web.Response:
+        """Return 200 while the bookie accepts writes."""
         return self._answer((BookieState.WRITABLE,), "ok\n")
 
     def _answer(self, healthy: tuple[BookieState, ...], text: str) -> web.Response:
@@ -64,4 +67,5 @@ class Probes:
         return () if bookie is None else (bookie,)
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        """Return the metrics of this bookie."""
         return await scraped(self._exposition, request)

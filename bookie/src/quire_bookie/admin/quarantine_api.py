@@ -46,6 +46,7 @@ class QuarantineApi:
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
+        """Return the ledgers in quarantine."""
         after = integer(request, "after", -1)
         limit = max(1, min(integer(request, "limit", GC_QUARANTINE_PAGE_LEDGERS_MAX), GC_QUARANTINE_PAGE_LEDGERS_MAX))
         bookie = self._bookie()
@@ -74,6 +75,7 @@ class QuarantineApi:
         }
 
     async def _undelete(self, request: web.Request) -> web.Response:
+        """Restore ledgers from quarantine."""
         body = await json_object(request)
         quarantine = self._bookie().storage.ledger_quarantine
         lasts_ms = _lasts_ms(body)

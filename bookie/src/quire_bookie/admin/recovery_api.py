@@ -54,9 +54,11 @@ class RecoveryApi:
         ]
 
     async def _status(self, _: web.Request) -> web.Response:
+        """Return whether auto-recovery is on."""
         return web.json_response({"enabled": await self._controls.is_enabled()})
 
     async def _set_status(self, request: web.Request) -> web.Response:
+        """Turn auto-recovery on or off."""
         if "enabled" not in request.query:
             raise RefusedError(400, "the query parameter enabled is missing, e.g. ?enabled=false")
         if not flag(request, "enabled"):
@@ -116,6 +118,7 @@ class RecoveryApi:
         return {"ledgerId": ledger, "state": metadata.state.name, **copies}
 
     async def _auditor(self, _: web.Request) -> web.Response:
+        """Return which process is the auditor."""
         leader = await current_leader(self._store)
         if leader is None:
             raise RefusedError(404, "No auditor is elected; is auto-recovery running?")
@@ -130,12 +133,14 @@ class RecoveryApi:
         return web.json_response({"triggered": True})
 
     async def _delay(self, _: web.Request) -> web.Response:
+        """Return how long a bookie may be away before it counts as lost."""
         delay_s = await self._controls.lost_bookie_delay_s()
         if delay_s is None:
             raise RefusedError(404, "no delay is set; the first auditor sets its default")
         return web.json_response({"delay_seconds": delay_s})
 
     async def _set_delay(self, request: web.Request) -> web.Response:
+        """Set that time."""
         body = await json_object(request)
         delay_s = body.get("delay_seconds")
         if isinstance(delay_s, bool) or not isinstance(delay_s, int) or not 0 <= delay_s <= _DELAY_S_MAX:
@@ -175,6 +180,7 @@ class LimboApi:
         return [Route("PUT", "/api/v1/quire/limbo/end", self._end, Need.CHANGE)]
 
     async def _end(self, request: web.Request) -> web.Response:
+        """End the limbo of this bookie."""
         body = await json_object(request)
         ledger = body.get("ledger")
         if isinstance(ledger, bool) or not isinstance(ledger, int) or not 0 <= ledger < 2**63:

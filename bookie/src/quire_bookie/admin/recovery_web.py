@@ -64,9 +64,11 @@ class RecoveryWeb:
         return self._running.access
 
     async def _health(self, _: web.Request) -> web.Response:
+        """Return 200 while auto-recovery runs."""
         if self._running.failed.done():
             return failure(503, f"auto-recovery failed: {self._running.failed.result()}")
         return web.Response(text="ok\n")
 
     async def _metrics(self, request: web.Request) -> web.Response:
+        """Return the metrics of this process."""
         return await scraped(self._exposition, request)

@@ -31,7 +31,7 @@ def register(commands: Commands) -> None:
 
     @commands.app.command()
     def completion(shell: Annotated[Shell, typer.Argument(help="The shell that will read the script.")]) -> None:
-        """Print the completion script of a shell, e.g. for `source <(quire completion bash)`."""
+        """Print the completion script of a shell, as for `source <(quire completion bash)`."""
         from typer.completion import get_completion_script  # type: ignore[attr-defined]  # the only way to its text
 
         print(get_completion_script(prog_name="quire", complete_var=COMPLETE_VARIABLE, shell=shell.value))

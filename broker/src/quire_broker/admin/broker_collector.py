@@ -116,16 +116,16 @@ def _families(broker: RunningBroker) -> Families:
 def _add_balancing(families: Families, broker: RunningBroker, labels: dict[str, str]) -> None:
     """Add usage and decisions, under Pulsar's names where it has them. Moves and assignments are those of a leader."""
     report, counts = broker.balancing.registration.data, broker.balancing.events.counts
-    for name, field in (
-        ("pulsar_lb_cpu_usage", "cpu"),
-        ("pulsar_lb_memory_usage", "memory"),
-        ("pulsar_lb_directMemory_usage", "directMemory"),
-        ("pulsar_lb_bandwidth_in_usage", "bandwidthIn"),
-        ("pulsar_lb_bandwidth_out_usage", "bandwidthOut"),
+    for name, text, field in (
+        ("pulsar_lb_cpu_usage", "CPU, in percent of its limit", "cpu"),
+        ("pulsar_lb_memory_usage", "memory, in percent of its limit", "memory"),
+        ("pulsar_lb_directMemory_usage", "direct memory, in percent of its limit", "directMemory"),
+        ("pulsar_lb_bandwidth_in_usage", "bandwidth in, in percent of its limit", "bandwidthIn"),
+        ("pulsar_lb_bandwidth_out_usage", "bandwidth out, in percent of its limit", "bandwidthOut"),
     ):
         used, limit = report[field]["usage"], report[field]["limit"]
         percent = 100 * used / limit if limit > 0 else 0.0
-        families.add(name, "gauge", f"{field}, in percent of its limit", percent, labels)
+        families.add(name, "gauge", text, percent, labels)
     leads = broker.balancing.leader.leads
     families.add("quire_broker_leader", "gauge", "1: this broker leads the brokers", int(leads), labels)
     for name, text, kind in (

@@ -1,0 +1,14 @@
+"""The pages of docs/reference and the functions that write them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.reference import commands, metrics, resources, routes
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands.page,
+    "rest.md": routes.page,
+    "resources.md": resources.page,
+    "metrics.md": metrics.page,
+}
