@@ -56,9 +56,15 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
             return 0
         where = f"{settings.data}/metadata" if config.metadata == LOCAL else config.metadata
         bookies = [(str(bookie.bookie_id), bookie.port) for bookie in running.bookies]
-        print(
-            standalone_banner(running.broker.urls, bookies, settings.data, where, own_command(sys.argv[0])), flush=True
+        banner = standalone_banner(
+            running.broker.urls,
+            bookies,
+            settings.data,
+            where,
+            own_command(sys.argv[0]),
+            has_console=running.broker.settings.console.enabled,
         )
+        print(banner, flush=True)
         await _until_stopped(running.broker, stop, lambda: disk.folder_bytes(settings.data))
     return 0
 

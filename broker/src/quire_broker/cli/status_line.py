@@ -76,12 +76,19 @@ def _exports(urls: BrokerUrls) -> list[str]:
 
 
 def standalone_banner(
-    urls: BrokerUrls, bookies: Sequence[tuple[str, int]], data: str, metadata: str, command: str = "quire"
+    urls: BrokerUrls,
+    bookies: Sequence[tuple[str, int]],
+    data: str,
+    metadata: str,
+    command: str = "quire",
+    *,
+    has_console: bool = True,
 ) -> str:
     """Return the ports and how to connect. `command`: how the `quire` command is called from here."""
     rows = [
         ("Pulsar clients", urls.clients),
         ("REST and admin", urls.web),
+        *([("web console", f"{urls.web}/console/")] if has_console else []),
         ("health, metrics", f"{urls.web}/healthz  {urls.web}/metrics"),
         *((f"bookie {name}", f"port {port}") for name, port in bookies),
         ("data", data),

@@ -57,8 +57,20 @@ def test_sizes_are_in_units(size: int, text: str) -> None:
 
 def test_the_banner_names_the_ports_and_how_to_connect() -> None:
     text = standalone_banner(BrokerUrls("pulsar://h:1", "http://h:2"), [("b-1", 3181)], "/data", "/data/metadata")
-    for part in ("pulsar://h:1", "http://h:2/healthz", "b-1", "3181", "/data/metadata", "quire produce"):
+    for part in (
+        "pulsar://h:1",
+        "http://h:2/console/",
+        "http://h:2/healthz",
+        "b-1",
+        "3181",
+        "/data/metadata",
+        "quire produce",
+    ):
         assert part in text
+    quiet = standalone_banner(
+        BrokerUrls("pulsar://h:1", "http://h:2"), [], "/data", "/data/metadata", has_console=False
+    )
+    assert "console" not in quiet
 
 
 def test_the_banner_exports_addresses_that_differ_from_the_defaults() -> None:
