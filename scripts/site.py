@@ -36,6 +36,11 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
     "Use": (
         "README.md",
         "docs/tutorial.md",
+        "docs/guides/*.md",
+        "docs/faq.md",
+        "docs/comparison.md",
+        "docs/migration.md",
+        "docs/upgrade.md",
         "docs/cli.md",
         "docs/client.md",
         "docs/spark.md",
