@@ -404,3 +404,26 @@ def test_only_so_many_subscriptions_have_a_rate_of_their_own(broker: BrokerProce
     broker.rest("POST", topic + "/s0/dispatchRate", {"dispatchThrottlingRateInMsg": 6})
     code, reason = refused(broker, "POST", topic + "/more/dispatchRate", {"dispatchThrottlingRateInMsg": 5})
     assert (code, "remove one first" in reason) == (412, True)
+
+
+def test_policies_of_inactive_topics_are_checked(broker: BrokerProcess) -> None:
+    namespace, topic = "/admin/v2/namespaces/public/inactive", "/admin/v2/persistent/public/inactive/t"
+    broker.rest("PUT", namespace)
+    broker.rest("PUT", topic)
+    policy = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 3600}
+    default = policy | {"maxInactiveDurationSeconds": 60, "deleteWhileInactive": False}
+    for path in (namespace, topic):
+        assert broker.rest("GET", path + "/inactiveTopicPolicies") is None
+        for wrong in ({"inactiveTopicDeleteMode": "never"}, {"maxInactiveDurationSeconds": 0}):
+            changed = policy | wrong | {"deleteWhileInactive": True}
+            assert refused(broker, "POST", path + "/inactiveTopicPolicies", changed)[0] == 412
+    assert broker.rest("GET", topic + "/inactiveTopicPolicies?applied=true") == default
+    broker.rest("POST", namespace + "/inactiveTopicPolicies", policy | {"deleteWhileInactive": True})
+    assert broker.rest("GET", topic + "/inactiveTopicPolicies?applied=true") == policy | {"deleteWhileInactive": True}
+    broker.rest("DELETE", namespace + "/inactiveTopicPolicies")
+    assert broker.rest("GET", namespace + "/inactiveTopicPolicies") is None
+    broker.rest("POST", namespace + "/subscriptionExpirationTime", 5)
+    assert broker.rest("GET", namespace + "/subscriptionExpirationTime") == 5
+    assert refused(broker, "POST", namespace + "/subscriptionExpirationTime", -1)[0] == 412
+    broker.rest("DELETE", namespace + "/subscriptionExpirationTime")
+    assert broker.rest("GET", namespace + "/subscriptionExpirationTime") is None

@@ -91,6 +91,8 @@ def _families(broker: RunningBroker) -> Families:
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (
         ("quire_broker_topics_closed_total", "topics closed because nothing used them", broker.unused.closed),
+        ("quire_broker_inactive_topics_deleted_total", "topics deleted by policies", broker.inactive.deleted),
+        ("quire_broker_subscriptions_expired_total", "subscriptions deleted by policies", broker.inactive.expired),
         (
             "quire_broker_non_persistent_dropped_total",
             "messages that subscriptions of non-persistent topics lost, because no consumer could take them",

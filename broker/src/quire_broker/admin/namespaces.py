@@ -25,6 +25,7 @@ from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.fields import flaw_of
+from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
     BY_CLUSTER,
     DISPATCH,
@@ -63,6 +64,8 @@ STORED_POLICIES = {
     "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
     "properties": "properties",
     "replication": "replication_clusters",
+    "inactiveTopicPolicies": TOPICS,
+    "subscriptionExpirationTime": SUBSCRIPTIONS,
     "publishRate": PUBLISH,
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
@@ -291,6 +294,8 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
         limits = ("retentionTimeInMinutes", "retentionSizeInMB")
         if not isinstance(value, dict) or not all(isinstance(value.get(name), int) for name in limits):
             return f"retention needs {' and '.join(limits)}"
+    if field == TOPICS and (flaw := flaw_of_inactivity(value)):
+        return flaw
     return flaw_of_rate(field, value) if field in BY_CLUSTER else flaw_of(field, value)
 
 

@@ -26,6 +26,7 @@ from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import INT_MAX
+from quire_broker.policies.inactivity import TOPICS, default_value
 from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import (
     SUBSCRIPTION_DISPATCH,
@@ -116,7 +117,9 @@ async def get_policy(request: web.Request) -> web.Response:
     value = None
     if flag(request, "applied"):
         own = await _applied(request, own)
-        value = default_values(broker.settings.topics.rates.of_topics).get(field)
+        settings = broker.settings.topics
+        defaults = default_values(settings.rates.of_topics) | {TOPICS: default_value(settings.inactivity.rules)}
+        value = defaults.get(field)
     found = read_field(own, field, broker.settings.cluster)
     value = value if found is None else found
     return done() if value is None else answer(value)

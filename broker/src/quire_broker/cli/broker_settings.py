@@ -36,7 +36,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
-from quire_broker.settings.topics import UnusedTopicSettings
+from quire_broker.settings.topics import InactivitySettings, UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings
@@ -112,6 +112,7 @@ def serving_settings(
             topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
             ledger=ledger,
             rates=config.part(RateSettings),
+            inactivity=config.part(InactivitySettings),
         ),
         unused_topics=config.part(UnusedTopicSettings),
         backlog_quotas=backlog_quota_settings(config),

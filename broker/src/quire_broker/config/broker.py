@@ -35,7 +35,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
-from quire_broker.settings.topics import UnusedTopicSettings
+from quire_broker.settings.topics import InactivitySettings, UnusedTopicSettings
 
 LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]
@@ -126,6 +126,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         DispatchSettings,
         SchemaBounds,
         UnusedTopicSettings,
+        InactivitySettings,
         RateSettings,
         BalancingSettings,
         MetricsSettings,

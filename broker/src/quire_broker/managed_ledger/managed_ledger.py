@@ -36,7 +36,7 @@ from quire_broker.managed_ledger.preparation import Ahead, Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
-from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
@@ -416,6 +416,13 @@ class ManagedLedger:
         """Whether it must not be closed now although no client uses it."""
         reachable = self._context.availability.now().metadata_reachable
         return self.switching or self._trimming is not None or self._may_offload or not reachable
+
+    def retained_s(self) -> float:
+        """Return how long consumed entries are kept: 0 if they are not, infinite if for ever."""
+        settings = self._context.settings
+        if not settings.retention_s or not settings.retention_bytes:
+            return 0.0
+        return float("inf") if settings.retention_s == UNLIMITED else settings.retention_s
 
     def wanted_from_ms(self) -> int | None:
         """Return when it has work, in ms since the epoch, if it is closed now; None: not before its next use.

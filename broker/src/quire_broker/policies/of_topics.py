@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.fields import usable
+from quire_broker.policies.inactivity import TOPICS
 from quire_broker.policies.rates import (
     BY_CLUSTER,
     DISPATCH,
@@ -38,6 +39,7 @@ PATHS: Final[Mapping[str, str]] = {
     "subscriptionTypesEnabled": "subscription_types_enabled",
     "autoSubscriptionCreation": "autoSubscriptionCreationOverride",
     "replication": "replication_clusters",
+    "inactiveTopicPolicies": TOPICS,
     "publishRate": PUBLISH,
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,

@@ -5,12 +5,10 @@ from typing import Final
 _AT_BOTH: Final = {
     "replicatorDispatchRate": "topics are not replicated to other clusters",
     "compactionThreshold": "topics are not compacted",
-    "inactiveTopicPolicies": "topics are not deleted for being idle",
-    "entryFilters": "entries are not filtered",
+    "entryFilters": "entry filters are Java classes, which this broker cannot run",
     "dispatcherPauseOnAckStatePersistent": "delivery does not wait until acknowledgments are stored",
 }
 OF_NAMESPACES: Final = _AT_BOTH | {
-    "subscriptionExpirationTime": "subscriptions are not deleted for being idle",
     "resourcegroup": "there are no resource groups",
     "encryptionRequired": "messages without encryption are not refused",
     "subscriptionAuthMode": "names of subscriptions need no prefix",

@@ -48,6 +48,7 @@ from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.expiry import Expiry
+from quire_broker.topic.inactive import InactiveTopics
 from quire_broker.topic.topics import TopicsSettings
 from quire_broker.topic.unused import UnusedTopics
 
@@ -138,6 +139,7 @@ class RunningBroker:
         self.budget, self.memory = parts.budget, parts.memory
         self.policies, self.topics = parts.policies, parts.topics
         self.unused = UnusedTopics(parts.topics, settings.unused_topics, parts.clock)
+        self.inactive = InactiveTopics(parts.topics, settings.topics.inactivity, parts.clock)
         self.authorization = parts.authorization
         self.access, self.ports, self.sessions = opened.access, opened.ports, opened.sessions
         self.owners, self.factory = opened.owners, opened.factory
@@ -206,6 +208,7 @@ class RunningBroker:
         self.background.keep(self.policies.follow, "policies")
         self.background.keep(self._tick, "tick")
         self.background.keep(self.unused.run, "unused topics")
+        self.background.keep(self.inactive.run, "inactive topics")
         self.background.keep(Expiry(self.topics, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         stats = self.parts.stats

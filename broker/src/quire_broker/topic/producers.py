@@ -196,6 +196,11 @@ class Producers:
         return name in self._by_name or any(waiter.name == name for waiter in self._waiting)
 
     @property
+    def busy(self) -> bool:
+        """Whether there is a producer, also one that is being admitted or waits."""
+        return bool(self._by_name or self._waiting or self._exclusive is not None)
+
+    @property
     def connected(self) -> list[Producer]:
         """Producers that may publish."""
         return list(self._by_name.values())

@@ -3,7 +3,7 @@ a consumer may join, passes acknowledgements to the cursor, and moves the cursor
 consumer of each entry.
 
 `add_consumer`, seeks, `unsubscribe` and `close` hold one lock, because each awaits between checking and acting. The
-commands of a consumer (FLOW, ACK, redelivery) are synchronous. A subscription must never be deleted for being idle.
+commands of a consumer (FLOW, ACK, redelivery) are synchronous.
 """
 
 import asyncio
@@ -110,6 +110,11 @@ class Subscription:
         return self._dispatcher.stats if self._dispatcher is not None else DispatchStats()
 
     @property
+    def changing(self) -> bool:
+        """Whether a consumer is being admitted, or the subscription is moved or deleted."""
+        return self._lock.locked() or self._moving
+
+    @property
     def throttled(self) -> Sequence[int]:
         """How often delivery waited: for messages and bytes of its own, of the topic's and of the broker's limit."""
         return self._dispatcher.ration.times if self._dispatcher is not None else (0,) * 6
@@ -171,6 +176,7 @@ class Subscription:
             consumer = Consumer(spec, link, self._settings.unacked_per_consumer_max)
             dispatcher.add(consumer)
             self.cursor.active = True
+            self.cursor.touch()
             return consumer
 
     def _dispatcher_of(self, spec: ConsumerSpec) -> Dispatcher:
@@ -201,6 +207,7 @@ class Subscription:
         if self._dispatcher is not None and consumer in self._dispatcher.consumers:
             self._dispatcher.remove(consumer)
             self.cursor.active = bool(self._dispatcher.consumers)
+            self.cursor.touch()
         consumer.removed = True
 
     def _disconnect_all(self) -> None:
@@ -238,6 +245,7 @@ class Subscription:
         dispatcher = self._dispatcher
         if dispatcher is None or consumer.removed:
             return
+        self.cursor.touch()
         if kind is AckKind.INDIVIDUAL:
             self._acks.individual(dispatcher, consumer, ids)
         elif self._type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
@@ -293,6 +301,7 @@ class Subscription:
             self._moving = False
 
     async def _reset(self, position: Position) -> None:
+        self.cursor.touch()
         if self._dispatcher is None:
             await self.cursor.reset(position)
             return

@@ -4,8 +4,7 @@
     ManagedLedger confirms -> Producer.stored, in order -> receipts of the batch in one write
 
 A failed append ends the topic's life in this process (`on_failed`): it is unloaded, and the next use opens it again
-from its durable state. Otherwise a later send of the same producer could overtake the failed one. It must never delete
-itself because it is idle; `unused` closes it.
+from its durable state. Otherwise a later send of the same producer could overtake the failed one.
 """
 
 import asyncio
@@ -31,6 +30,7 @@ from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
+from quire_broker.policies.inactivity import InactivityRules
 from quire_broker.policies.rates import RateLimits
 from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
@@ -117,6 +117,9 @@ class Topic:
         ledger.on_fenced = self._fenced
         self.used_at_s = asyncio.get_running_loop().time()
         """Loop time of the last request, or of the end of the last client."""
+        self.loaded_s = self.idle_since_s = self.used_at_s
+        """Loop times of the load, and of the end of the last client or subscription, as `inactive` last saw it."""
+        self.rules = InactivityRules()
         self.on_activity: Callable[[Topic], None] = lambda topic: None
         """Called when a resting topic needs `tick` again."""
         self._resting = False
@@ -226,7 +229,7 @@ class Topic:
 
     def remove_producer(self, producer: Producer) -> None:
         """Remove a producer that left, and promote the next one that waits for exclusive access."""
-        self.used_at_s = asyncio.get_running_loop().time()
+        self.used_at_s = self.idle_since_s = asyncio.get_running_loop().time()
         promotable = self.producers.remove(producer)
         if self.deduplication is not None and not self.producers.has(producer.name):
             self.deduplication.disconnected(producer.name)  # unless a successor took the name over
@@ -366,15 +369,17 @@ class Topic:
             raise ConflictError("Subscription has active connected consumers")
         await subscription.delete()
         self.subscriptions.pop(name, None)
+        self.idle_since_s = asyncio.get_running_loop().time()
 
     def forget_subscription(self, subscription: ServedSubscription) -> None:
         """Remove a subscription that deleted itself (unsubscribe, or a reader that left)."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+            self.idle_since_s = asyncio.get_running_loop().time()
 
     async def consumer_left(self, subscription: ServedSubscription) -> None:
         """Handle that a consumer was detached: a reader's subscription is closed with its last one."""
-        self.used_at_s = asyncio.get_running_loop().time()
+        self.used_at_s = self.idle_since_s = asyncio.get_running_loop().time()
         if not subscription.durable and not subscription.consumers:
             self.forget_subscription(subscription)
             await subscription.close()
@@ -462,6 +467,11 @@ class Topic:
     def used(self) -> bool:
         """Whether a client is connected."""
         return bool(len(self.producers) or self._stopped) or any(sub.consumers for sub in self.subscriptions.values())
+
+    @property
+    def changing(self) -> bool:
+        """Whether a client or a subscription is being admitted, moved or removed."""
+        return self._opening.locked() or self.producers.busy or any(one.changing for one in self.subscriptions.values())
 
     @property
     def must_stay(self) -> bool:

@@ -1,24 +1,24 @@
 """The topics that this broker has loaded: loads each topic once, keeps it until it is unloaded, finds it by name.
 
 Concurrent loads of one topic share one load. This module decides whether a missing topic may be created. The caller
-makes sure that this broker owns the topic (`tenure`). No topic is deleted for being idle; `unused` closes it.
+makes sure that this broker owns the topic (`tenure`). `unused` closes topics that are idle, `inactive` deletes them if
+policies require it.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.errors import QuireError
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
     NotAllowedError,
     NotFoundError,
-    OffloadError,
     ServiceNotReadyError,
     TooManyOperationsError,
     TopicNotFoundError,
@@ -28,25 +28,23 @@ from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
-from quire_broker.offload.policies import with_policies
+from quire_broker.policies.inactivity import inactivity_rules
 from quire_broker.policies.of_topics import merged, own_policies
 from quire_broker.policies.rates import limits_in_force
 from quire_broker.policies.store import Json, PolicyStore
-from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
+from quire_broker.settings.topics import InactivitySettings
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.serving import ServedTopic
+from quire_broker.topic.settings_in_force import ledger_settings, topic_settings
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
 _UNLOAD_PAUSE_S = 0.01
 _TOPICS_PER_STEP = 200
-_UNACKED = {
-    "unacked_per_consumer_max": "max_unacked_messages_per_consumer",
-    "unacked_per_subscription_max": "max_unacked_messages_per_subscription",
-}
 _TAKEN = "quire.subscriptions-taken"
 """Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
@@ -60,51 +58,8 @@ class TopicsSettings:
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads_max: int = TOPIC_LOADS_MAX
     rates: RateSettings = field(default_factory=RateSettings)
+    inactivity: InactivitySettings = field(default_factory=InactivitySettings)
     non_persistent: NonPersistentSettings = field(default_factory=NonPersistentSettings)
-
-
-def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
-    """Return the broker's settings with the namespace's policies for quorums, retention and offloading."""
-    changes: Json = {}
-    try:
-        offload = with_policies(base.offload, policies)
-    except (ConfigError, OffloadError) as error:  # stored by another broker implementation: the topic is served anyway
-        log.warning("ignoring the invalid offload policies of a namespace: %s", error)
-    else:
-        if offload != base.offload:
-            changes["offload"] = offload
-    persistence = policies.get("persistence")
-    if persistence and persistence.get("bookkeeperEnsemble"):
-        changes |= {
-            "ensemble_size": persistence["bookkeeperEnsemble"],
-            "write_quorum": persistence["bookkeeperWriteQuorum"],
-            "ack_quorum": persistence["bookkeeperAckQuorum"],
-        }
-    retention = policies.get("retention_policies")
-    if retention:
-        minutes, megabytes = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
-        changes["retention_s"] = minutes * 60.0 if minutes >= 0 else UNLIMITED
-        changes["retention_bytes"] = megabytes << 20 if megabytes >= 0 else UNLIMITED
-    return replace(base, **changes) if changes else base
-
-
-def topic_settings(base: TopicSettings, policies: Json) -> TopicSettings:
-    """Return the broker's settings with the policies of a topic for deduplication and delivery."""
-    found, delivery = base, base.subscriptions
-    if policies.get("deduplicationEnabled") is not None:
-        found = replace(found, deduplication=bool(policies["deduplicationEnabled"]))
-    interval = policies.get("deduplicationSnapshotIntervalSeconds")
-    if interval:
-        snapshots = replace(base.deduplication_snapshots, interval_s=float(interval))
-        found = replace(found, deduplication_snapshots=snapshots)
-    changes: Json = {}
-    for field_name, policy in _UNACKED.items():
-        if policies.get(policy) is not None:
-            changes[field_name] = policies[policy]
-    delays = policies.get("delayed_delivery_policies") or {}
-    if delays.get("active") is not None:
-        changes["delayed_delivery"] = delays["active"]
-    return replace(found, subscriptions=replace(delivery, **changes)) if changes else found
 
 
 class Topics:
@@ -131,6 +86,8 @@ class Topics:
         self._loaded: dict[TopicName, Topic] = {}
         self._active: dict[Topic, None] = {}
         """Topics with periodic work, in a fixed order."""
+        self._ruled: dict[Topic, None] = {}
+        """Topics that may be deleted, or whose subscriptions may be, when they are inactive; in a fixed order."""
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
@@ -161,7 +118,17 @@ class Topics:
 
     async def in_steps(self) -> AsyncIterator[Topic]:
         """Yield the topics that are in memory now, a few in each step of the event loop: other work goes on."""
-        for number, topic in enumerate(self.loaded, 1):
+        async for topic in self._in_steps(self.loaded):
+            yield topic
+
+    async def with_rules(self) -> AsyncIterator[Topic]:
+        """Do the same for those that may be deleted, or whose subscriptions may be."""
+        self._ruled = {topic: None for topic in self._ruled if self._loaded.get(topic.name) is topic}
+        async for topic in self._in_steps(list(self._ruled)):
+            yield topic
+
+    async def _in_steps(self, topics: Sequence[Topic]) -> AsyncIterator[Topic]:
+        for number, topic in enumerate(topics, 1):
             if number % _TOPICS_PER_STEP == 0:
                 await asyncio.sleep(0)
             if self._loaded.get(topic.name) is topic:
@@ -240,11 +207,10 @@ class Topics:
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
         policies = await self._in_force(name, policies, ledger.properties)
-        ledger.use(ledger_settings(self._settings.ledger, policies))
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
         topic.dispatch_limits = (topic.dispatch_limit, self._dispatch_limit)
-        self.limit(topic, policies)
+        self._use(topic, policies)
         usable = False
         try:
             await topic.load()
@@ -259,6 +225,7 @@ class Topics:
             if not usable:
                 await ledger.close()
         self._loaded[name] = topic
+        self._note_rules(topic)
         topic.on_activity = self._became_active
         self._became_active(topic)
         self.on_loaded(topic)
@@ -276,6 +243,18 @@ class Topics:
         namespace = await self._policies.policies(topic.name.namespace) or {}
         return await self._in_force(topic.name, namespace, topic.properties)
 
+    def _use(self, topic: Topic, policies: Json) -> None:
+        """Apply the policies that do not need a new load."""
+        topic.ledger.use(ledger_settings(self._settings.ledger, policies))
+        self.limit(topic, policies)
+        if not topic.name.is_system:
+            topic.rules = inactivity_rules(policies, self._settings.inactivity.rules)
+
+    def _note_rules(self, topic: Topic) -> None:
+        self._ruled.pop(topic, None)
+        if topic.rules.active:
+            self._ruled[topic] = None
+
     def limit(self, topic: ServedTopic, policies: Json) -> None:
         """Apply the rates of its policies to a topic. System topics have no limits."""
         if not topic.name.is_system:
@@ -289,8 +268,8 @@ class Topics:
         policies = await self.rules(topic)
         if self.find(topic.name) is not topic:
             return
-        topic.ledger.use(ledger_settings(self._settings.ledger, policies))
-        self.limit(topic, policies)
+        self._use(topic, policies)
+        self._note_rules(topic)
         if topic_settings(self._settings.topic, policies) != topic.settings:
             await self.reload(topic.name, here)
 
@@ -535,12 +514,32 @@ class Topics:
             raise TopicNotFoundError("Topic not found")
         topic = await self.get(name, create=False)
         topic.check_deletable(force=force)
+        await self._delete(topic)
+
+    async def delete_inactive(self, topic: Topic, is_active: Callable[[Topic], bool]) -> bool:
+        """Delete a topic that is still inactive and ours. Return whether it was. QuireError."""
+        name = topic.name
+        if not await self._tenure(name, True):
+            return False
+        await topic.ledger.check_owner()  # which fences the topic of a broker that was stopped for too long
+        # Without an await since this look at its clients: one that comes now waits for the end of the deletion.
+        if self._loaded.get(name) is not topic or topic.closing or name in self._unloading or is_active(topic):
+            return False
+        await self._delete(topic)
+        return True
+
+    async def _delete(self, topic: Topic) -> None:
+        name = topic.name
+        future = self._unloading[name] = asyncio.get_running_loop().create_future()
         try:
             await topic.prepare_delete()
             await self._factory.delete(name.ledger_name)
         finally:  # also after a failure: the next client loads the rest again
             if self._loaded.get(name) is topic:
                 del self._loaded[name]
+            if self._unloading.get(name) is future:
+                del self._unloading[name]
+            future.set_result(None)
 
     async def reload_namespace(self, namespace: NamespaceName) -> None:
         """Unload its topics, so that changed policies take effect; clients reconnect at once."""

@@ -5,7 +5,7 @@
 
 The broker keeps the bundle. A topic stays loaded while a subscription has a backlog, which expires, counts for quotas
 and is in the metrics, and while its ledgers change or are offloaded. It must never close a topic that has a client, and
-never delete one: what closing does not save is not in a topic.
+never delete one (`inactive` does): what closing does not save is not in a topic.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataError, QuireError
 from quire_broker.names import TopicName
 from quire_broker.settings.topics import UnusedTopicSettings
+from quire_broker.topic.inactive import due_ms
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
 
@@ -42,6 +43,8 @@ class UnusedTopics:
         """When closed topics have work, in ms since the epoch."""
         self._wanted: list[tuple[int, int, TopicName]] = []
         """The same by time. A time that differs is outdated."""
+        self._idle_since_s: dict[TopicName, float] = {}
+        """Of the closed topics that are deleted when they are inactive."""
         self.closed = 0
         """How many topics were closed."""
         if self._close_after_s:
@@ -49,6 +52,7 @@ class UnusedTopics:
 
     def _loaded(self, topic: Topic) -> None:
         self._wanted_ms.pop(topic.name, None)
+        topic.idle_since_s = self._idle_since_s.pop(topic.name, topic.idle_since_s)
         self._check_in(topic, self._close_after_s)
 
     def _check_in(self, topic: Topic, wait_s: float) -> None:
@@ -79,7 +83,7 @@ class UnusedTopics:
 
     async def _check(self, topic: Topic) -> None:
         wait_s = topic.used_at_s + self._close_after_s - asyncio.get_running_loop().time()
-        wanted_ms = topic.ledger.wanted_from_ms()
+        wanted_ms = self._wanted_from_ms(topic)
         if topic.used or topic.must_stay or (wanted_ms is not None and wanted_ms <= self._clock.now_ms()):
             wait_s = self._close_after_s
         if wait_s > 0:
@@ -90,6 +94,13 @@ class UnusedTopics:
         self.closed += 1
         if wanted_ms is not None:
             self._load_at(topic.name, wanted_ms)
+            if topic.rules.mode is not None and self._topics.find(topic.name) is None:
+                self._idle_since_s[topic.name] = topic.idle_since_s
+
+    def _wanted_from_ms(self, topic: Topic) -> int | None:
+        """Return when a topic has work if it is closed now, in ms since the epoch; None: not before its next use."""
+        times = topic.ledger.wanted_from_ms(), due_ms(topic, self._clock.now_ms())
+        return min([time_ms for time_ms in times if time_ms is not None], default=None)
 
     def _load_at(self, name: TopicName, wanted_ms: int) -> None:
         if self._topics.find(name) is None:
@@ -110,3 +121,4 @@ class UnusedTopics:
                 self._load_at(name, self._clock.now_ms() + _RETRY_MS)
             except QuireError as error:
                 log.info("%s is not loaded for its upkeep: %s", name, error)
+                self._idle_since_s.pop(name, None)

@@ -95,6 +95,7 @@ class MemoryCursor:
         self.durable = durable
         self.active = False
         self.closed = False
+        self.touches = 0
         self.acked: set[int] = set()
         self.batches: dict[int, int] = {}
         self.moves = 0
@@ -135,6 +136,9 @@ class MemoryCursor:
             found = [entry for entry in found if entry.position.entry_id not in self.acked]
             if found:
                 return found
+
+    def touch(self) -> None:
+        self.touches += 1
 
     def rewind(self) -> None:
         self.moves += 1

@@ -23,10 +23,9 @@ from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, Position
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName, parse_topic, topic_of
 from quire_broker.policies.store import POLICIES, PolicyStore
-from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.producers import Producer, Receipt, Refusal
 from quire_broker.topic.topic import Topic, TopicSettings
-from quire_broker.topic.topics import Topics, TopicsSettings, ledger_settings
+from quire_broker.topic.topics import Topics, TopicsSettings
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import Moved
@@ -586,15 +585,3 @@ def test_the_last_message_of_a_topic_with_foreign_entries_is_found() -> None:
         assert await topic.last_message() == (position, -1)
 
     scenario(work)
-
-
-def test_the_namespace_determines_quorums_and_retention() -> None:
-    base = ManagedLedgerSettings()
-    assert ledger_settings(base, {}) is base
-    policies = {
-        "persistence": {"bookkeeperEnsemble": 5, "bookkeeperWriteQuorum": 4, "bookkeeperAckQuorum": 3},
-        "retention_policies": {"retentionTimeInMinutes": 2, "retentionSizeInMB": -1},
-    }
-    changed = ledger_settings(base, policies)
-    assert (changed.ensemble_size, changed.write_quorum, changed.ack_quorum) == (5, 4, 3)
-    assert (changed.retention_s, changed.retention_bytes) == (120.0, UNLIMITED)

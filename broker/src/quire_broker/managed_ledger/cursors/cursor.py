@@ -113,6 +113,16 @@ class Cursor:
         return self._store.cursor_properties if self._store is not None else {}
 
     @property
+    def last_active_ms(self) -> int:
+        """When a consumer last used it, in ms since the epoch; of a cursor that is not durable: now."""
+        return self._context.clock.now_ms() if self._store is None else self._store.last_active_ms
+
+    def touch(self) -> None:
+        """Note that a consumer uses it. Saved with the node."""
+        if self._store is not None:
+            self._store.last_active_ms = self._context.clock.now_ms()
+
+    @property
     def backlog(self) -> int:
         """The number of entries that are not acknowledged; a batch counts as one."""
         between = self._ledgers.entries_between(self._state.mark_delete, self._ledgers.last_confirmed)

@@ -66,6 +66,8 @@ class CursorStore:
     def __init__(self, context: ManagedLedgerContext, cursor: str, stored: StoredNode) -> None:
         self.stats = CursorStoreStats()
         self.cursor_properties: dict[str, str] = {}
+        self.last_active_ms = context.clock.now_ms()
+        """When a consumer last used the cursor, in ms since the epoch."""
         self._context = context
         self._cursor = cursor
         self._stored = stored
@@ -123,6 +125,8 @@ class CursorStore:
         self.cursor_properties = dict(node.cursor_properties)
         self._ledger_id = node.ledger_id
         if node.ledger_id == NO_CURSOR_LEDGER:
+            # A node with a ledger is older than the last use: then the cursor counts as used now.
+            self.last_active_ms = node.last_active_ms or self.last_active_ms
             return node.state
         try:
             found = await self._last_snapshot(node.ledger_id, ledgers)
@@ -237,7 +241,7 @@ class CursorStore:
 
     async def _write_node(self, ledger_id: int, state: CursorState) -> None:
         """Store `ledger_id` in the node and delete the ledger that it named before."""
-        node = CursorNode(ledger_id, state, self.cursor_properties, self._context.clock.now_ms())
+        node = CursorNode(ledger_id, state, self.cursor_properties, self.last_active_ms)
         old = [self._ledger_id] if self._ledger_id not in (NO_CURSOR_LEDGER, ledger_id) else []
         await self._stored.write(encode_node(node, self._node_bounds), self._context.deletions.record(old))
         self.stats.node_writes += 1

@@ -215,6 +215,26 @@ def test_a_new_cursor_is_stored_as_pulsar_stores_it() -> None:
     run(scenario)
 
 
+def test_the_last_use_of_a_cursor_survives_an_orderly_end_and_counts_as_now_after_a_crash() -> None:
+    async def scenario(world: World) -> None:
+        process, ledger, cursor = await with_cursor(world, 10)
+        used_ms = cursor.last_active_ms
+        await asyncio.sleep(1000)
+        await ledger.close()
+        ledger = await process.open()
+        cursor = await ledger.open_cursor("sub")
+        assert cursor.last_active_ms == used_ms
+        cursor.touch()
+        assert cursor.last_active_ms >= used_ms + 1_000_000
+        cursor.acknowledge([Position(3, 0)])
+        await asyncio.sleep(1000)
+        assert world.cursor_node("sub").ledger_id >= 0
+        ledger = await crash(world, process)
+        assert ledger.cursors["sub"].last_active_ms >= used_ms + 2_000_000, "it may have been used until the crash"
+
+    run(scenario)
+
+
 def test_a_hundred_acknowledgments_are_saved_at_once_and_fewer_after_a_second() -> None:
     async def scenario(world: World) -> None:
         process, ledger, cursor = await with_cursor(world, 200)
