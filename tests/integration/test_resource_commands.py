@@ -95,6 +95,19 @@ def test_a_partitioned_topic_is_created_grown_described_and_deleted(quire: Shell
     quire("topic", "describe", "parted", code=MISSING)
 
 
+def test_names_of_topics_are_completed(quire: Shell) -> None:
+    quire("topic", "create", "completed-one")
+    quire("topic", "create", "completed-two", "--partitions", "2")
+    for line, expected in (
+        ("quire topic describe completed-", ["completed-one", "completed-two"]),
+        ("quire consume public/default/completed-o", ["public/default/completed-one"]),
+        ("quire subscription list missing/namespace/c", []),
+    ):
+        words = {"_QUIRE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+        done = subprocess.run([QUIRE], capture_output=True, text=True, timeout=60, env=quire.environment | words)
+        assert (done.stdout.split(), done.stderr) == (expected, ""), line
+
+
 def test_a_topic_is_truncated_and_ended(quire: Shell) -> None:
     quire("produce", "emptied", "-", stdin="one\n")
     quire("subscription", "create", "emptied", "s", "--at", "earliest")

@@ -15,8 +15,8 @@ from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
 from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
 from quire_bookie.errors import ConfigError
 from quire_broker.cli.admin_paths import schema_path, topic_of
+from quire_broker.cli.topic_argument import Topic
 
-Topic = Annotated[str, typer.Argument(help="Topic, e.g. my-topic.")]
 File = Annotated[Path, typer.Argument(help="File with the schema, e.g. of Avro in JSON.")]
 Kind = Annotated[str, typer.Option("--type", help="AVRO, JSON, PROTOBUF_NATIVE, KEY_VALUE, STRING, ...")]
 

@@ -16,13 +16,13 @@ from quire_bookie.cli.times import duration_s, moment_ms
 from quire_bookie.errors import ConfigError
 from quire_broker.cli.admin_paths import peek_path, subscription_path, topic_of
 from quire_broker.cli.messages import print_message
+from quire_broker.cli.topic_argument import Topic
 from quire_broker.cli.topic_stats import partitions_of, stats_of, subscription_row, subscription_rows
 from quire_broker.names import TopicName
 
 if TYPE_CHECKING:
     from quire_broker.cli.client import Received
 
-Topic = Annotated[str, typer.Argument(help="Topic, e.g. my-topic.")]
 Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
 _COLUMNS = (
     Column("subscription", lambda row: row["subscription"]),

@@ -11,6 +11,7 @@ from quire_bookie.cli.tables import Output, OutputOption
 from quire_bookie.errors import QuireError
 from quire_broker.cli.admin_paths import topic_of, topic_path
 from quire_broker.cli.messages import print_message
+from quire_broker.cli.topic_argument import Topic
 from quire_broker.cli.topic_stats import partitions_of
 from quire_broker.cli.traffic import DEFAULT_URL, Broker, next_message
 from quire_broker.names import TopicName
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def tail(
-        topic: Annotated[str, typer.Argument(help="Topic, e.g. my-topic.")],
+        topic: Topic,
         lines: Annotated[
             int, typer.Option("--lines", "-n", min=0, max=MESSAGES_MAX, help="Messages of each partition.")
         ] = 10,

@@ -12,10 +12,10 @@ from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask, get
 from quire_bookie.cli.tables import Column, Output, OutputOption, print_one, print_rows
 from quire_broker.cli import tail, topic_repair
 from quire_broker.cli.admin_paths import namespace_of, topic_of, topic_path, topics_path
+from quire_broker.cli.topic_argument import Topic
 from quire_broker.cli.topic_stats import TopicStats, stats_of, subscription_rows
 from quire_broker.names import TopicName
 
-Topic = Annotated[str, typer.Argument(help="Topic, e.g. my-topic or persistent://public/default/my-topic.")]
 _COLUMNS: Final = (
     Column("topic", lambda row: row["topic"]),
     Column("messages in", lambda row: row["messagesIn"]),

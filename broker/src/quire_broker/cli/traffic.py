@@ -19,6 +19,7 @@ from quire_bookie.cli.tables import Output, OutputOption
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
 from quire_broker.cli.messages import print_message
+from quire_broker.cli.topic_argument import Topic
 
 if TYPE_CHECKING:
     from quire_broker.cli.client import Received
@@ -35,7 +36,7 @@ def register(commands: Commands) -> None:
 
     @commands.app.command()
     def produce(
-        topic: Annotated[str, typer.Argument(help="Topic, e.g. my-topic or persistent://public/default/my-topic.")],
+        topic: Topic,
         file: Annotated[Path, typer.Argument(help="File whose lines become messages; - is standard input.")],
         broker: Broker = DEFAULT_URL,
         key: Annotated[str | None, typer.Option(help="Key of every message.")] = None,
@@ -55,7 +56,7 @@ def register(commands: Commands) -> None:
 
     @commands.app.command()
     def consume(
-        topic: Annotated[str, typer.Argument(help="Topic, e.g. my-topic.")],
+        topic: Topic,
         broker: Broker = DEFAULT_URL,
         subscription: Annotated[
             str | None, typer.Option(help="Read by this durable subscription and acknowledge; default: a reader.")
