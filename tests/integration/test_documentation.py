@@ -48,6 +48,7 @@ def shell(tmp_path: Path) -> Iterator[PageShell]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_run(page: str, shell: PageShell) -> None:
     blocks = blocks_of((ROOT / page).read_text())
