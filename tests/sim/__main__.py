@@ -37,6 +37,7 @@ from tests.sim import (
     stalled_scenario,
     topic_scenario,
     unanswered_scenario,
+    unused_scenario,
 )
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.plan import Plan
@@ -73,6 +74,7 @@ SCENARIOS: dict[str, Callable[[SimLoop, int], Coroutine[Any, Any, Any]]] = {
     "stalled": stalled_scenario.run,
     "topic": topic_scenario.run,
     "unanswered": unanswered_scenario.run,
+    "unused": unused_scenario.run,
 }
 
 

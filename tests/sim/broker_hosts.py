@@ -23,6 +23,8 @@ from tests.sim.world import SimChance, SimClient, World
 PORT = 6650
 HTTP_PORT = 8080
 MESSAGE_CPU_S = 0.015
+BUSY_CPU = 0.6
+"""Share of its CPU that a busy broker uses in addition."""
 MACHINE_BYTES = 1 << 34
 SETTLED_S = 5.0
 """A process that was stopped or cut off is trusted to know its bundles again after this time."""
@@ -42,6 +44,7 @@ class BrokerHost:
         self.paused = False
         self.unsure_until_s = 0.0
         """Until when this broker may believe in an ownership that it has lost."""
+        self._busy: list[tuple[float, float]] = []
 
     @property
     def url(self) -> str:
@@ -108,9 +111,16 @@ class BrokerHost:
             self._world.loop.call_later(self._world.chance.uniform(0.0, 1.0), client.session.expire)
         self._world.loop.resume(client.node)
 
+    @property
+    def loaded(self) -> list[str]:
+        """The topics that its broker has open, or is closing."""
+        return [] if self.broker is None else [str(topic.name) for topic in self.broker.topics.loaded]
+
     def hand_over(self, name: TopicName) -> None:
-        """Let the broker hand the bundle of a topic to another one, chosen by the leader."""
-        if self.broker is not None and self._client is not None and not self.paused:
+        """Let the broker hand the bundle of a topic to another one, chosen by the leader, if it has the topic open."""
+        if self.broker is None or self._client is None or self.paused:
+            return
+        if self.broker.topics.find(name) is not None:
             self._world.on(self._client, self._hand_over(self.broker, name))
 
     async def _hand_over(self, broker: RunningBroker, name: TopicName) -> None:
@@ -131,12 +141,23 @@ class BrokerHost:
         alive = self.broker is not None and not self.paused
         return alive and self._world.loop.time() >= self.unsure_until_s and not self._world.metadata.away
 
+    def work(self, seconds: float) -> None:
+        """Make the broker busy for this time, beside its messages."""
+        now_s = self._world.loop.time()
+        self._busy.append((now_s, now_s + seconds))
+
+    def rest(self) -> None:
+        """End what makes the broker busy beside its messages."""
+        now_s = self._world.loop.time()
+        self._busy = [(from_s, min(until_s, now_s)) for from_s, until_s in self._busy]
+
     def cpu_s(self) -> float:
-        """Return the CPU time that its messages have used."""
+        """Return the CPU time that it has used."""
         if self.broker is None:
             return 0.0
-        stats = self.broker.parts.stats
-        return MESSAGE_CPU_S * (stats.messages_in + stats.messages_out)
+        stats, now_s = self.broker.parts.stats, self._world.loop.time()
+        busy_s = sum(min(until_s, now_s) - from_s for from_s, until_s in self._busy)
+        return MESSAGE_CPU_S * (stats.messages_in + stats.messages_out) + BUSY_CPU * busy_s
 
 
 def simulated_machines(hosts: Sequence[BrokerHost]) -> ExitStack:

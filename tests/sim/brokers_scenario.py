@@ -4,7 +4,8 @@ Each host runs the whole broker. Clients publish at rates that change, so that b
 killed, stopped for longer than their lease, cut off from each other, from bookies, clients and the metadata store, and
 lose leases; clocks jump, the metadata store is slow. At the end each topic has every acknowledged message once, in
 order, and its subscription got all of them; one broker leads, each bundle has one owner, and none moves more than once.
-While the run lasts, only a leader orders moves, not more than its limit, and from no outdated report.
+While the run lasts, only a leader orders moves, not more than its limit, and from no outdated report. When no fault
+disturbs them, brokers hand over closed ledgers: the next owner recovers none.
 """
 
 import asyncio
@@ -12,6 +13,9 @@ import json
 import random
 from collections import Counter
 
+from quire_bookie.metadata.layout import ledger_of_path
+from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
+from quire_bookie.model import LedgerId, LedgerState
 from quire_broker.balancing.assignments import ASSIGNMENTS, LEADER
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.owners import Bundle
@@ -57,6 +61,9 @@ SETTINGS = BrokerSettings(
 )
 SETTLE_S = 60.0
 """How long nothing disturbs the brokers before the last check."""
+MOVING_S = 15.0
+"""How long before the last check brokers are asked to hand bundles over."""
+PLANNED_MOVES = 3
 STALE_S = 5.0
 """How long a broker that leads no more may take to notice, and a leader to order what it decided."""
 FAULTS = {
@@ -95,6 +102,8 @@ class MoveWatch:
         self.moves: list[tuple[float, int, str]] = []
         """The time of each move, the number of its term, and the key of the bundle's assignment."""
         self.slack_s = STALE_S
+        self.trouble = ""
+        """The first violation."""
         world.metadata.on_write.append(self._written)
 
     def _written(self, key: str) -> None:
@@ -112,21 +121,40 @@ class MoveWatch:
 
     def _ordered(self, now_s: float, key: str, session: int | None, source: str, target: str) -> None:
         self._world.loop.note(f"move from {source} to {target}")
+        self.trouble = self.trouble or self._wrong(now_s, key, session, source, target)
+
+    def _wrong(self, now_s: float, key: str, session: int | None, source: str, target: str) -> str:
         terms = [number for number, (_, leader) in enumerate(self._terms) if leader == session]
         if not terms:
-            raise HistoryError(f"a broker that never led orders a move from {source} to {target}")
+            return f"a broker that never led orders a move from {source} to {target}"
         late_s = now_s - self._led_until_s.get(session, now_s) if terms[-1] < len(self._terms) - 1 else 0.0
         if late_s > self.slack_s:
-            raise HistoryError(f"a broker orders a move {late_s:.1f} s after another one began to lead")
+            return f"a broker orders a move {late_s:.1f} s after another one began to lead"
         begun_s = self._terms[terms[-1]][0]
         for broker in (source, target):
             age_s = now_s - max(self._reported_s.get(broker, 0.0), begun_s)
             if age_s > BALANCING.report_ttl_s + self.slack_s:
-                raise HistoryError(f"a move from {source} to {target} uses a report of {broker} of {age_s:.1f} s ago")
+                return f"a move from {source} to {target} uses a report of {broker} of {age_s:.1f} s ago"
         self.moves.append((now_s, terms[-1], key))
         recent = [at for at, term, _ in self.moves if term == terms[-1] and now_s - at < 60.0]
         if len(recent) > BALANCING.moves_per_minute_max:
-            raise HistoryError(f"{len(recent)} moves within a minute, the limit is {BALANCING.moves_per_minute_max}")
+            return f"{len(recent)} moves within a minute, the limit is {BALANCING.moves_per_minute_max}"
+        return ""
+
+
+class LedgerWatch:
+    """Notes the ledgers that are recovered while it is armed: their writers have not closed them."""
+
+    def __init__(self, world: World) -> None:
+        self._nodes = world.metadata.nodes
+        self.armed = False
+        self.recovered: list[LedgerId] = []
+        world.metadata.on_write.append(self._written)
+
+    def _written(self, key: str) -> None:
+        ledger = ledger_of_path(key) if self.armed else None
+        if ledger is not None and decode_ledger_metadata(self._nodes[key].value).state is LedgerState.IN_RECOVERY:
+            self.recovered.append(ledger)
 
 
 class Run:
@@ -138,6 +166,7 @@ class Run:
         self.brokers = Brokers(world, SETTINGS, count)
         self.hosts = self.brokers.hosts
         self.moves = MoveWatch(world)
+        self.ledgers = LedgerWatch(world)
         self.owners = OwnerWatch(world, self.hosts)
         urls = [one.url for one in self.hosts]
         self.topics = [
@@ -163,7 +192,10 @@ class Run:
             one.rate = chance.choice((0.3, 0.3, 0.6, 4.0))
 
     def hush(self, step: Step) -> None:
-        """Let the idlest broker not reach the metadata store for long, and make the topics of the others hot later."""
+        """Let the idlest broker not reach the metadata store for long, and make the others busy later.
+
+        They are equally busy: none of them has a reason to move a bundle to another one of them.
+        """
         sessions = self.world.sessions
         others = [one for one in self.hosts if one.broker is not None and not one.broker.balancing.leader.leads]
         quiet = min(others, key=lambda one: len(one.broker.topics.loaded) if one.broker else 0, default=None)
@@ -171,31 +203,51 @@ class Run:
             return
         sessions[quiet.host].cut = True
         self.world.loop.call_later(step.value, sessions[quiet.host].reach)
-        self.world.loop.call_later(step.value / 2, self._heat, quiet)
+        self.world.loop.call_later(step.value / 2, self._heat, quiet, step.value / 2)
 
-    def _heat(self, quiet: BrokerHost) -> None:
-        loaded = [] if quiet.broker is None else [str(topic.name) for topic in quiet.broker.topics.loaded]
-        for one in self.topics:
-            one.rate = 0.3 if one.history.topic in loaded else 4.0
+    def _heat(self, quiet: BrokerHost, seconds: float) -> None:
+        for one in self.hosts:
+            if one is not quiet:
+                one.work(seconds)
 
     async def settle(self) -> None:
-        """Let everything come to rest."""
-        await asyncio.sleep(SETTLE_S)
+        """Let everything come to rest, and move some bundles."""
+        for one in self.hosts:
+            one.rest()
+        await asyncio.sleep(SETTLE_S - MOVING_S)
+        self._check_moves(SETTLE_S - MOVING_S)
+        self.ledgers.armed = True
+        begun_s, chance = self.world.loop.time(), self.brokers.chance()
+        names = chance.sample([one.history.topic for one in self.topics], PLANNED_MOVES)
+        for step in self.world.loop.plan.choose([Step(2.0 * at, "hand over", name) for at, name in enumerate(names)]):
+            await asyncio.sleep(begun_s + step.at_s - self.world.loop.time())
+            self.world.loop.note(str(step))
+            for one in self.hosts:
+                one.hand_over(parse_topic(step.who))
+        await asyncio.sleep(begun_s + MOVING_S - self.world.loop.time())
         await self.check_rest()
 
+    def _check_moves(self, rest_s: float) -> None:
+        now_s = self.world.loop.time()
+        rested = Counter(key for at, _, key in self.moves.moves if now_s - at < rest_s)
+        again = [key for key, count in rested.items() if count > 1]
+        if again:
+            raise HistoryError(f"bundles moved back and forth in {rest_s:.0f} s of rest: {again}")
+
     async def check_rest(self) -> None:
-        """Check that one broker leads, each bundle in use has one owner that alone has its topics, and none moves."""
+        """Check that one broker leads, and each bundle in use has one owner that alone has its topics."""
+        if self.moves.trouble:
+            raise HistoryError(self.moves.trouble)
+        if self.ledgers.recovered:
+            raise HistoryError(
+                f"ledgers {self.ledgers.recovered} are recovered although no fault disturbs their owners"
+            )
         brokers = [one.broker for one in self.hosts if one.broker is not None]
         leaders = [one.broker_id for one in brokers if one.balancing.leader.leads]
         node = self.world.metadata.nodes.get(LEADER)
         stored = None if node is None else json.loads(node.value)["brokerId"]
         if leaders != [stored]:
             raise HistoryError(f"{leaders} lead, and the stored leader is {stored}")
-        now_s = self.world.loop.time()
-        rested = Counter(key for at, _, key in self.moves.moves if now_s - at < SETTLE_S)
-        again = [key for key, count in rested.items() if count > 1]
-        if again:
-            raise HistoryError(f"bundles moved back and forth in {SETTLE_S:.0f} s of rest: {again}")
         for topic in self.topics:
             name = parse_topic(topic.history.topic)
             serving = [one for one in brokers if one.topics.find(name) is not None]

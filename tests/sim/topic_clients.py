@@ -77,6 +77,12 @@ class TopicClients:
                 client.close()
             await asyncio.sleep(self._chance.uniform(0.1, 1.0))
 
+    async def publish_some(self, connection: Connection, count: int) -> None:
+        """Publish a few more messages, and wait until everything sent is acknowledged."""
+        self.stops = True
+        self.history.sent += count
+        await self._publish_on(connection)
+
     async def _publish_on(self, connection: Connection) -> None:
         number = connection.next_id()
         self._epoch += 1

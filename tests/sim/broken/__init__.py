@@ -17,6 +17,7 @@ from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.restore_rules import RESTORE_RULES
 from tests.sim.broken.storage_rules import STORAGE_RULES
+from tests.sim.broken.unused_rules import UNUSED_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
 
 VARIANTS = (
@@ -33,6 +34,7 @@ VARIANTS = (
     *OWNERSHIP_RULES,
     *BALANCING_RULES,
     *KEY_SHARED_RULES,
+    *UNUSED_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Variants of long scenarios: run only with `--long`, or when `--only` names them."""

@@ -10,6 +10,10 @@ from quire_bookie.metadata.election import Election
 from quire_broker.admin import context, spreading
 from quire_broker.admin.answers import code_of
 from quire_broker.balancing.leader import Leader
+from quire_broker.balancing.plan import shedding
+from quire_broker.ownership.owners import Bundle
+from quire_broker.server.handover import Handover
+from quire_broker.topic.topic import Topic
 from tests.sim.broken.variant import Variant, replaced
 
 
@@ -44,8 +48,24 @@ def _failed_parts_count_as_done() -> tuple[Any, ...]:
     return (replaced(spreading, "_serve", broken),)
 
 
+def _old_reports_trusted() -> tuple[Any, ...]:
+    def broken(*_: object) -> bool:
+        return False
+
+    return (replaced(shedding, "_is_old", broken),)
+
+
+def _handed_over_without_close() -> tuple[Any, ...]:
+    async def broken(self: Handover, bundle: Bundle, topics: list[Topic], closed: list[Topic]) -> None:
+        closed += topics
+
+    return (replaced(Handover, "_close_in_time", broken),)
+
+
 BALANCING_RULES = (
     Variant("two leaders: a leader trusts its lease without a look", "brokers", 7, _two_leaders),
+    Variant("stale report: an old load report is trusted", "brokers", 0, _old_reports_trusted),
+    Variant("handover without close", "brokers", 0, _handed_over_without_close),
     Variant("a forwarded request is forwarded again", "forwarding", 7, _forwarded_again),
     Variant("partitions that failed count as done", "forwarding", 24, _failed_parts_count_as_done),
 )

@@ -415,7 +415,8 @@ class ManagedLedger:
     def must_stay(self) -> bool:
         """Whether it must not be closed now although no client uses it."""
         reachable = self._context.availability.now().metadata_reachable
-        return self.switching or self._trimming is not None or self._may_offload or not reachable
+        switching = self._appender.state is AppendState.SWITCHING
+        return switching or self._trimming is not None or self._may_offload or not reachable
 
     def retained_s(self) -> float:
         """Return how long consumed entries are kept: 0 if they are not, infinite if for ever."""
@@ -518,11 +519,6 @@ class ManagedLedger:
             raise ManagedLedgerFencedError(f"{self.name} belongs to another owner")
         if self.state is ManagedLedgerState.CLOSED:
             raise ManagedLedgerClosedError(f"{self.name} is closed")
-
-    @property
-    def switching(self) -> bool:
-        """Whether appends wait for a ledger."""
-        return self._appender.state in (AppendState.SWITCHING, AppendState.NO_LEDGER)
 
     async def recover_cursors(self, ahead: Ahead | None) -> None:
         """Load every stored cursor. Part of opening."""

@@ -284,6 +284,18 @@ def test_no_topic_is_closed_while_the_metadata_do_not_answer() -> None:
     scenario(work)
 
 
+def test_a_topic_that_was_opened_while_too_few_bookies_accept_ledgers_is_closed() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        unused = _closing(broker)
+        broker.process.client.set_writable(0)
+        topic = await broker.topics.get(TOPIC)
+        assert topic.ledger.ledgers == []
+        await asyncio.sleep(2 * UNUSED_S)
+        assert (broker.topics.loaded, unused.closed) == ([], 1)
+
+    scenario(work)
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_clients_that_come_while_a_topic_is_being_closed_lose_nothing(seed: int) -> None:
     chance = random.Random(seed)
