@@ -204,7 +204,7 @@ def test_topics_of_a_namespace_are_limited(broker: BrokerProcess, client: Any, n
     client.create_producer(f"persistent://public/{namespace}/one")
 
 
-@pytest.mark.parametrize("policy", ["replicatorDispatchRate", "entryFilters", "compactionThreshold"])
+@pytest.mark.parametrize("policy", ["replicatorDispatchRate", "entryFilters"])
 def test_what_is_not_enforced_is_refused_with_the_reason(
     broker: BrokerProcess, topic: str, policies: Policies, policy: str
 ) -> None:

@@ -1,4 +1,5 @@
-"""Decompresses data of clients and stock brokers: payloads of messages, nodes of the metadata. Never compresses.
+"""Decompresses data of clients and stock brokers: payloads of messages, nodes of the metadata. Compresses only batches
+that compaction writes again.
 
 LZ4 and Snappy are their raw block formats, zlib and zstd whole streams. The plain size comes from the writer: it is
 bounded before anything is allocated for it, and decompression never produces more.
@@ -44,6 +45,11 @@ def decompress(body: bytes, codec: int, size: int) -> bytes:
     return plain
 
 
+def compress(plain: bytes, codec: int) -> bytes:
+    """Return the bytes in the form that `decompress` takes. `codec` is one of `Codec`."""
+    return _COMPRESS[Codec(codec)](plain)
+
+
 def _lz4(body: bytes, size: int) -> bytes:
     output = bytearray(size)  # decompress_block would pad short output with zeros
     written = cramjam.lz4.decompress_block_into(body, output)
@@ -76,4 +82,11 @@ _DECOMPRESS: dict[int, Callable[[bytes, int], bytes]] = {
     Codec.ZLIB: _zlib,
     Codec.ZSTD: _zstd,
     Codec.SNAPPY: _snappy,
+}
+_COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
+    Codec.NONE: lambda plain: plain,
+    Codec.LZ4: lambda plain: bytes(cramjam.lz4.compress_block(plain, store_size=False)),
+    Codec.ZLIB: zlib.compress,
+    Codec.ZSTD: lambda plain: bytes(cramjam.zstd.compress(plain)),
+    Codec.SNAPPY: lambda plain: bytes(cramjam.snappy.compress_raw(plain)),
 }

@@ -29,6 +29,7 @@ QuireError
    |- ProducerFencedError       25  an exclusive producer took over; this one is finished
    |- ConflictError              0  of the admin API: the thing exists, or is in use
    |- NotFoundError              0  of the admin API: a tenant, namespace or cluster that does not exist
+   |- CompactionError            0  the topic cannot be compacted now; nothing was changed; the text has the remedy
    |- OffloadError               0  this ledger or these settings cannot be offloaded; the text has the remedy
       |- SegmentMissingError     0  an object of the segment is missing; no retry; the bookies may have the ledger
       |- SegmentDamagedError     0  an object does not match its ledger or index; never data; no retry
@@ -175,6 +176,10 @@ class ConflictError(BrokerError):
 
 class NotFoundError(BrokerError):
     """Of the admin API: a cluster, tenant, namespace or ledger that does not exist."""
+
+
+class CompactionError(BrokerError):
+    """A topic was not compacted. A retry helps only after the remedy in the text."""
 
 
 class OffloadError(BrokerError):

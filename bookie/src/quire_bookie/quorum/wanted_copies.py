@@ -16,7 +16,7 @@ from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState, S
 
 WANTED_WRITE_QUORUM = "quire/wanted-write-quorum"
 """Key of the custom metadata. Its value is a decimal number in ASCII."""
-_COMPONENTS = (b"managed-ledger", b"schema")
+_COMPONENTS = (b"managed-ledger", b"compacted-topic", b"schema")
 """The `component` of the ledgers that a broker creates."""
 
 

@@ -46,6 +46,7 @@ STORED_POLICIES = {
     "persistence": "persistence",
     "retention": "retention_policies",
     "messageTTL": "message_ttl_in_seconds",
+    "compactionThreshold": "compaction_threshold",
     "deduplication": "deduplicationEnabled",
     "autoTopicCreation": "autoTopicCreationOverride",
     "autoSubscriptionCreation": "autoSubscriptionCreationOverride",

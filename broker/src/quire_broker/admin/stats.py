@@ -1,17 +1,21 @@
 """TopicStats and internal stats in Pulsar's JSON. Rates are computed between two samples at least a second apart."""
 
+import logging
 from typing import Any
 
 from quire_bookie.client import LedgerClient
-from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.errors import LedgerError, MetadataError, NoSuchLedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.policies.backlog_quota import NO_LIMIT
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.producers import Producer
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
+
+log = logging.getLogger("quire.broker.admin")
 
 
 def publisher_stats(producer: Producer) -> dict[str, Any]:
@@ -100,6 +104,16 @@ def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
     return found if oldest is None else found | {"oldestBacklogMessageSubscriptionName": oldest.subscription}
 
 
+def _compaction(topic: Topic) -> dict[str, Any]:
+    stats = topic.compaction.stats
+    return {
+        "lastCompactionRemovedEventCount": stats.removed_messages,
+        "lastCompactionSucceedTimestamp": stats.succeeded_ms,
+        "lastCompactionFailedTimestamp": stats.failed_ms,
+        "lastCompactionDurationTimeInMills": stats.duration_ms,
+    }
+
+
 def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
     """Return the TopicStats of one topic."""
     stats, backlog = topic.stats, topic.backlog
@@ -123,6 +137,7 @@ def topic_stats(topic: Topic, broker: RunningBroker) -> dict[str, Any]:
         "waitingPublishers": topic.producers.waiting,
         "subscriptions": subscriptions,
         "replication": {},
+        "compaction": _compaction(topic),
         "deduplicationStatus": "Enabled" if topic.deduplication is not None else "Disabled",
         **({} if topic.producers.topic_epoch is None else {"topicEpoch": topic.producers.topic_epoch}),
         "ownerBroker": broker.broker_id,
@@ -168,6 +183,23 @@ async def _metadata_text(client: LedgerClient, record: LedgerRecord) -> str:
         return "offloaded; the bookies no longer have it"
 
 
+async def _compacted_ledger(topic: Topic) -> dict[str, Any]:
+    """Return the LedgerInfo of the compacted ledger; -1: there is none, or its size cannot be read now."""
+    reader, entries, size = topic.compaction.reader, -1, -1
+    if reader is not None:
+        try:
+            entries, size = await reader.size()
+        except (LedgerError, MetadataError) as error:
+            log.info("compacted ledger %d of %s cannot be read now: %s", reader.of.ledger_id, topic.name, error)
+    return {
+        "ledgerId": -1 if reader is None else reader.of.ledger_id,
+        "entries": entries,
+        "size": size,
+        "offloaded": False,
+        "underReplicated": False,
+    }
+
+
 async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) -> dict[str, Any]:
     """Return PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
     ledger = topic.ledger
@@ -185,8 +217,9 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
         ledgers.append(item)
     last = ledger.last_confirmed
     cursors = {}
-    for name, found in topic.subscriptions.items():
-        cursor = found.cursor
+    compaction = ledger.cursors.get(COMPACTION_CURSOR)
+    shown = {name: found.cursor for name, found in topic.subscriptions.items()}
+    for name, cursor in (shown if compaction is None else {**shown, COMPACTION_CURSOR: compaction}).items():
         mark, read = cursor.mark_delete, cursor.read_position
         saved = cursor.store.last_snapshot if cursor.store is not None else None
         cursors[name] = {
@@ -196,7 +229,7 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
             "cursorLedgerLastEntry": saved.entry_id if saved is not None else -1,
             "state": "Open",
             "numberOfEntriesSinceFirstNotAckedMessage": ledger.entries_between(mark, last),
-            "properties": {},
+            "properties": dict(cursor.properties),
         }
     return {
         "entriesAddedCounter": ledger.append_stats.confirmed,
@@ -211,4 +244,5 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
         "ledgers": ledgers,
         "cursors": cursors,
         "schemaLedgers": [],
+        "compactedLedger": await _compacted_ledger(topic),
     }

@@ -30,6 +30,7 @@ from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -113,6 +114,7 @@ def serving_settings(
             ledger=ledger,
             rates=config.part(RateSettings),
             inactivity=config.part(InactivitySettings),
+            compaction=config.part(CompactionSettings),
         ),
         unused_topics=config.part(UnusedTopicSettings),
         backlog_quotas=backlog_quota_settings(config),

@@ -29,6 +29,7 @@ from quire_broker.ownership.listeners import parse_bindings, parse_listeners
 from quire_broker.policies.backlog_quota import QuotaPolicy
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
+from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -129,6 +130,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         InactivitySettings,
         RateSettings,
         BalancingSettings,
+        CompactionSettings,
         MetricsSettings,
         ConsoleSettings,
     )

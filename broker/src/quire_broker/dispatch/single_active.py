@@ -15,6 +15,7 @@ from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
 from quire_broker.dispatch.slots import plain_slot
+from quire_broker.managed_ledger.cursors.ack_set import intersection
 from quire_broker.managed_ledger.position import Position
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.murmur import key_hash
@@ -26,6 +27,7 @@ class SingleActiveDispatcher(Dispatcher):
     def __init__(
         self,
         cursor: EntryCursor,
+        compacted: EntryCursor,
         ledger: EntryLedger,
         settings: DispatchSettings,
         clock: WallClock,
@@ -34,7 +36,10 @@ class SingleActiveDispatcher(Dispatcher):
         partition_index: int = -1,
         failover: bool = False,
     ) -> None:
+        """Initialise. A consumer with readCompacted reads from `compacted`, any other from `cursor`."""
         super().__init__(cursor, ledger, settings, clock)
+        self._plain = cursor
+        self._compacted = compacted
         self.active: Consumer | None = None
         self.serving: Consumer | None = None
         self._topic = topic
@@ -139,6 +144,7 @@ class SingleActiveDispatcher(Dispatcher):
         if self.rewind_wanted:
             self.rewind_wanted = False
             self.held.clear()
+            self.cursor = self._compacted if consumer.spec.read_compacted else self._plain
             self.cursor.rewind()
         if not self.held:
             mean = consumer.messages_per_entry.mean
@@ -175,6 +181,8 @@ class SingleActiveDispatcher(Dispatcher):
                     continue  # a reader of some of the keys: other entries are skipped but not acknowledged
             position = entry.position
             ack_set = cursor.ack_set(position) if batch_index_acks else None
+            if entry.live is not None:
+                ack_set = entry.live if ack_set is None else intersection(ack_set, entry.live)
             permits -= entry_cost(summary.num_messages, ack_set)
             deliveries.append(Delivery(position, entry.data, 0, ack_set, epoch))
         if skipped:

@@ -16,6 +16,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
 from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
+from quire_broker.managed_ledger.compacted_ledgers import LEDGER_PROPERTY
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
@@ -267,9 +268,9 @@ async def _delete_stored(context: ManagedLedgerContext) -> None:
         cursor = context.node(f"{path}/{encoded}")
         node = await cursor.load()
         if node is not None:
-            ledger_id = decode_node(node).ledger_id
-            if ledger_id != NO_CURSOR_LEDGER:
-                await _delete_ledgers(context, [ledger_id])
+            stored_cursor = decode_node(node)
+            named = {stored_cursor.ledger_id, stored_cursor.state.properties.get(LEDGER_PROPERTY, NO_CURSOR_LEDGER)}
+            await _delete_ledgers(context, sorted(named - {NO_CURSOR_LEDGER}))
             await cursor.remove()
     listed = decode_list(value)
     await _delete_ledgers(context, [record.ledger_id for record in listed.ledgers])

@@ -6,10 +6,11 @@ longer in any record.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from quire_bookie.errors import BadVersionError
+from quire_bookie.metadata.store import Check
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
@@ -99,6 +100,11 @@ class ListStore:
                 return self._stored.version == version
             finally:
                 self._stored.version = version
+
+    async def while_owned(self, write: Callable[[Check], Awaitable[None]]) -> None:
+        """Write another node with the check that no other owner wrote the list. No write of the list runs meanwhile."""
+        async with self._lock:
+            await write(Check(self._stored.key, self._stored.version))
 
     async def remove(self) -> None:
         """Delete the node."""

@@ -18,6 +18,7 @@ from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
 from quire_broker.managed_ledger.appending.appender import Appender
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState
+from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.managed_ledger.cursors.registry import Cursors
@@ -92,6 +93,8 @@ class ManagedLedger:
             moved=self._wake,
             lost_node=self._lost_node,
         )
+        self.compacted = CompactedLedgers(context, self._cursors)
+        """Its compacted ledger, if it has one."""
         self._appender = Appender(
             self._lists,
             context.maker,

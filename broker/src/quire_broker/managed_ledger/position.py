@@ -22,7 +22,9 @@ LATEST = Position(2**63 - 1, 2**63 - 1)
 
 @dataclass(slots=True)
 class StoredEntry:
-    """An entry as appended. `data` may be a view that pins a larger buffer."""
+    """An entry as appended, or what compaction kept of it. `data` may be a view that pins a larger buffer."""
 
     position: Position
     data: Buffer
+    live: tuple[int, ...] | None = None
+    """Words whose set bits are the messages that compaction kept of a batch; None: all."""

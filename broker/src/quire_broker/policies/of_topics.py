@@ -27,6 +27,7 @@ PATHS: Final[Mapping[str, str]] = {
     "messageTTL": "message_ttl_in_seconds",
     "retention": "retention_policies",
     "persistence": "persistence",
+    "compactionThreshold": "compaction_threshold",
     "deduplicationEnabled": "deduplicationEnabled",
     "deduplicationSnapshotInterval": "deduplicationSnapshotIntervalSeconds",
     "delayedDelivery": "delayed_delivery_policies",

@@ -47,6 +47,7 @@ from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
+from quire_broker.topic.compaction_check import CompactionCheck
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.inactive import InactiveTopics
 from quire_broker.topic.topics import TopicsSettings
@@ -211,6 +212,8 @@ class RunningBroker:
         self.background.keep(self.inactive.run, "inactive topics")
         self.background.keep(Expiry(self.topics, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
+        compaction = CompactionCheck(self.topics, self.settings.topics.compaction)
+        self.background.keep(compaction.run, "compaction thresholds")
         stats = self.parts.stats
         meter = UsageMeter(lambda: (stats.bytes_in, stats.bytes_out), self.settings.balancing.nic_gbps)
         self.balancing.start(self.topics, meter)

@@ -213,7 +213,8 @@ class Consuming:
     async def last_message_id(self, request: pb.CommandGetLastMessageId) -> bytes:
         """Return the topic's last message and the subscription's mark-delete position."""
         attached = self._attached(request.consumer_id)
-        position, batch_index = await attached.topic.last_message()
+        compacted = attached.consumer.spec.read_compacted
+        position, batch_index = await attached.topic.last_message(compacted=compacted)
         mark = attached.subscription.mark_delete
         last = (position.ledger_id, position.entry_id, attached.topic.name.partition, batch_index)
         return commands.last_message_id(request.request_id, last, (mark.ledger_id, mark.entry_id))

@@ -175,7 +175,7 @@ class NonPersistentTopic:
             self.forget_subscription(subscription)
             await subscription.close()
 
-    async def last_message(self) -> tuple[Position, int]:
+    async def last_message(self, *, compacted: bool = False) -> tuple[Position, int]:
         """Refuse, since no message is kept. NotAllowedError."""
         raise NotAllowedError(f"the last message of {self.name} is not known: the topic is non-persistent")
 

@@ -162,6 +162,6 @@ class ServedTopic(Protocol):
         """Handle that a consumer was detached."""
         ...
 
-    async def last_message(self) -> tuple[Position, int]:
-        """Return position and batch index of the last message."""
+    async def last_message(self, *, compacted: bool = False) -> tuple[Position, int]:
+        """Return position and batch index of the last message, with `compacted` of those that compaction kept."""
         ...

@@ -15,6 +15,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
+from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
@@ -44,8 +45,15 @@ class Subscription:
     """A subscription as sessions, topics and REST use it."""
 
     def __init__(
-        self, topic: TopicName, ledger: ManagedLedger, cursor: Cursor, settings: SubscriptionSettings, clock: WallClock
+        self,
+        topic: TopicName,
+        ledger: ManagedLedger,
+        cursor: Cursor,
+        settings: SubscriptionSettings,
+        clock: WallClock,
+        compacted: CompactedCursor,
     ) -> None:
+        """Initialise. `compacted`: reads for the consumers with readCompacted."""
         self.name = cursor.name
         self.durable = cursor.durable
         self.cursor = cursor
@@ -57,6 +65,7 @@ class Subscription:
         """Its own limit and those that it shares with other subscriptions."""
         self._topic = topic
         self._ledger = ledger
+        self._compacted = compacted
         self._settings = settings
         self._clock = clock
         self._type = SubscriptionType.EXCLUSIVE
@@ -184,7 +193,9 @@ class Subscription:
         if self._dispatcher is not None and self._dispatcher.consumers:
             return self._dispatcher
         kept = self._dispatcher
-        made = dispatcher_for(spec, kept, self.cursor, self._ledger, self._settings, self._clock, self._topic)
+        made = dispatcher_for(
+            spec, kept, self.cursor, self._compacted, self._ledger, self._settings, self._clock, self._topic
+        )
         if made is not kept:
             if kept is not None:
                 made.stats = kept.stats  # counters continue since the subscription was loaded
@@ -304,10 +315,12 @@ class Subscription:
         self.cursor.touch()
         if self._dispatcher is None:
             await self.cursor.reset(position)
+            self._compacted.begin_at(position)
             return
         # Otherwise a read in flight would end after the reset, with entries from before it.
         async with self._dispatcher.step_lock:
             await self.cursor.reset(position)
+            self._compacted.begin_at(position)
             self._dispatcher.reset()
 
     async def _first_since(self, time_ms: int) -> Position:

@@ -89,12 +89,16 @@ def dispatcher_for(
     spec: ConsumerSpec,
     kept: Dispatcher | None,
     cursor: EntryCursor,
+    compacted: EntryCursor,
     ledger: EntryLedger,
     settings: DispatchSettings,
     clock: WallClock,
     topic: TopicName,
 ) -> Dispatcher:
-    """Return the dispatcher for a first consumer: `kept` if it fits (it has redelivery counts), else a new one."""
+    """Return the dispatcher for a first consumer: `kept` if it fits (it has redelivery counts), else a new one.
+
+    Consumers with readCompacted read from `compacted` instead of `cursor`.
+    """
     wanted = spec.subscription_type
     if wanted is SubscriptionType.KEY_SHARED:
         asked = key_shared_of(spec)
@@ -113,5 +117,5 @@ def dispatcher_for(
     if isinstance(kept, SingleActiveDispatcher) and kept.failover is failover:
         return kept
     return SingleActiveDispatcher(
-        cursor, ledger, settings, clock, topic=str(topic), partition_index=topic.partition, failover=failover
+        cursor, compacted, ledger, settings, clock, topic=str(topic), partition_index=topic.partition, failover=failover
     )

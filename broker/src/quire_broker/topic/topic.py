@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_broker.compaction.compacted_cursor import CompactedCursor
+from quire_broker.compaction.topic_compaction import Compactions, TopicCompaction
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec
 from quire_broker.dispatch.limit import DispatchLimit
@@ -26,7 +28,7 @@ from quire_broker.errors import (
     SubscriptionNotFoundError,
     TopicTerminatedError,
 )
-from quire_broker.managed_ledger.cursors.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
@@ -43,9 +45,10 @@ from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import InitialPosition, Moved
+from quire_broker.wire.payload import last_index
 
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-_RESERVED_CURSORS = (CURSOR, "__compaction")
+_RESERVED_CURSORS = (CURSOR, COMPACTION_CURSOR)
 log = logging.getLogger("quire.broker.topic")
 
 
@@ -88,10 +91,12 @@ class Topic:
         settings: TopicSettings,
         background: Background,
         clock: WallClock,
+        compactions: Compactions,
         on_failed: "Callable[[Topic, QuireError], None]",
     ) -> None:
         self.name = name
         self.ledger = ledger
+        self.compaction = TopicCompaction(name, ledger, compactions, background)
         self.settings = settings
         self.stats = TopicStats()
         self.rates = TopicRates()
@@ -140,8 +145,9 @@ class Topic:
         await deduplication.recover()
         self.deduplication = deduplication
 
-    def _add_subscription(self, cursor: Cursor) -> Subscription:
-        subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock)
+    def _add_subscription(self, cursor: Cursor, start: Position | None = None) -> Subscription:
+        compacted = CompactedCursor(cursor, self.compaction, start)
+        subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock, compacted)
         subscription.on_delivery = self._active
         subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
@@ -358,7 +364,7 @@ class Topic:
         if existing is not None:
             return existing
         cursor = self.ledger.open_reader_cursor(name, start)
-        return self._add_subscription(cursor)
+        return self._add_subscription(cursor, start)
 
     async def drop_subscription(self, name: str, *, force: bool = False) -> None:
         """Delete a durable subscription. ConflictError while it has consumers, unless forced."""
@@ -384,12 +390,18 @@ class Topic:
             self.forget_subscription(subscription)
             await subscription.close()
 
-    async def last_message(self) -> tuple[Position, int]:
-        """Return position and batch index (-1: not a batch) of the last message; (-1, -1) and -1 for an empty topic."""
-        position = self.ledger.last_confirmed
-        if position.entry_id < 0:
+    async def last_message(self, *, compacted: bool = False) -> tuple[Position, int]:
+        """Return position and batch index (-1: not a batch) of the last message; (-1, -1) and -1 for an empty topic.
+
+        With `compacted` the last one that a consumer with readCompacted gets: it would wait for another one forever.
+        """
+        reader, last = self.compaction.reader, self.ledger.last_confirmed
+        if compacted and reader is not None and self.ledger.next_position(reader.of.horizon) > last:
+            kept = await reader.last()
+            return (NO_POSITION, -1) if kept is None else (kept.position, last_index(kept.data))
+        if last.entry_id < 0:
             return NO_POSITION, -1
-        entries = await self.ledger.read(position, entries_max=1, bytes_max=1)
+        entries = await self.ledger.read(last, entries_max=1, bytes_max=1)
         if not entries:
             return NO_POSITION, -1
         try:
@@ -445,6 +457,7 @@ class Topic:
         next owner.
         """
         self._closing = True
+        await self.compaction.stop()
         for subscription in list(self.subscriptions.values()):
             self._stopped += await subscription.stop()
         self.subscriptions.clear()
@@ -477,7 +490,8 @@ class Topic:
     def must_stay(self) -> bool:
         """Whether it must stay loaded although no client is connected: it has a backlog, or its ledgers change."""
         subscriptions = self.subscriptions.values()
-        return self.ledger.must_stay or any(one.cursor.backlog or not one.durable for one in subscriptions)
+        busy = self.ledger.must_stay or self.compaction.running
+        return busy or any(one.cursor.backlog or not one.durable for one in subscriptions)
 
     @property
     def durable_subscriptions(self) -> list[Subscription]:
@@ -494,6 +508,7 @@ class Topic:
         """Disconnect all clients. The caller deletes the data."""
         self._closing = True
         self.producers.disconnect_all()
+        await self.compaction.stop()
         await self._close_subscriptions()
 
     async def _close_subscriptions(self) -> None:

@@ -14,6 +14,7 @@ from itertools import islice
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
+from quire_broker.compaction.topic_compaction import Compactions
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
@@ -32,6 +33,7 @@ from quire_broker.policies.inactivity import inactivity_rules
 from quire_broker.policies.of_topics import merged, own_policies
 from quire_broker.policies.rates import limits_in_force
 from quire_broker.policies.store import Json, PolicyStore
+from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings
@@ -59,6 +61,7 @@ class TopicsSettings:
     loads_max: int = TOPIC_LOADS_MAX
     rates: RateSettings = field(default_factory=RateSettings)
     inactivity: InactivitySettings = field(default_factory=InactivitySettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
     non_persistent: NonPersistentSettings = field(default_factory=NonPersistentSettings)
 
 
@@ -91,6 +94,7 @@ class Topics:
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
         self._settling = Background()
+        self._compactions = Compactions(settings.compaction, clock)
         self.non_persistent = NonPersistentTopics(
             policies,
             settings.non_persistent,
@@ -208,7 +212,7 @@ class Topics:
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
         policies = await self._in_force(name, policies, ledger.properties)
         wanted = topic_settings(self._settings.topic, policies)
-        topic = Topic(name, ledger, wanted, self._background, self._clock, self._failed)
+        topic = Topic(name, ledger, wanted, self._background, self._clock, self._compactions, self._failed)
         topic.dispatch_limits = (topic.dispatch_limit, self._dispatch_limit)
         self._use(topic, policies)
         usable = False

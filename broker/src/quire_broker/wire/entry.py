@@ -228,6 +228,11 @@ def _parse(data: Buffer) -> EntrySummary:
     return EntrySummary(data, metadata, end, messages, metadata.HasField("num_messages_in_batch"))
 
 
+def broker_metadata_of(data: Buffer) -> Buffer:
+    """Return the bytes that a broker added before the message part; usually none."""
+    return memoryview(data)[: _message_part(data)]
+
+
 def peek_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
     """Return the metadata that a broker added before the message part (index, its own timestamp), if any."""
     offset = _message_part(data)

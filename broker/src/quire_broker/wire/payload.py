@@ -1,4 +1,4 @@
-"""Packs and unpacks the messages of an entry: decompresses it, splits batches. For clients, never for the broker.
+"""Packs and unpacks the messages of an entry: decompresses it, splits batches. For clients and for compaction.
 
     batch payload = { singleMetadataSize(4) SingleMessageMetadata payload(payload_size) } ...
 
@@ -8,6 +8,7 @@ Source: spec pulsar-wire, section 4. Encrypted payloads stay encrypted: only the
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -37,18 +38,26 @@ class Message:
     uuid: str | None
 
 
+class Part(NamedTuple):
+    """One message inside the plain payload of a batch: `start` of its size, `body` of its payload, and its `end`."""
+
+    number: int
+    single: SingleMessageMetadata
+    start: int
+    body: int
+    end: int
+
+
 def messages_of(entry: Buffer) -> list[Message]:
     """Return every message of a stored entry, in order. PeerProtocolError if it cannot be unpacked."""
     summary = peek(entry)
-    payload = bytes(memoryview(entry)[summary.payload_offset :])
     metadata = summary.metadata
     if len(metadata.encryption_keys) == 0:
-        try:
-            payload = decompress(payload, metadata.compression, metadata.uncompressed_size)
-        except CompressionError as error:
-            raise PeerProtocolError(f"a payload that cannot be decompressed: {error}") from error
+        payload = plain_payload(entry, summary)
         if summary.is_batch:
             return list(_unpack(payload, summary))
+    else:
+        payload = bytes(memoryview(entry)[summary.payload_offset :])
     properties = {each.key: each.value for each in metadata.properties}
     return [
         Message(
@@ -67,6 +76,15 @@ def messages_of(entry: Buffer) -> list[Message]:
     ]
 
 
+def plain_payload(entry: Buffer, summary: EntrySummary) -> bytes:
+    """Return the decompressed payload of an entry that is not encrypted. PeerProtocolError."""
+    payload, metadata = bytes(memoryview(entry)[summary.payload_offset :]), summary.metadata
+    try:
+        return decompress(payload, metadata.compression, metadata.uncompressed_size)
+    except CompressionError as error:
+        raise PeerProtocolError(f"a payload that cannot be decompressed: {error}") from error
+
+
 def batch_of(payloads: Sequence[bytes], *, key: str | None, properties: Mapping[str, str]) -> bytes:
     """Return the payload of a batch of messages that have the same key and properties."""
     single = SingleMessageMetadata(payload_size=0)
@@ -82,27 +100,48 @@ def batch_of(payloads: Sequence[bytes], *, key: str | None, properties: Mapping[
     return b"".join(parts)
 
 
-def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
+def last_index(entry: Buffer) -> int:
+    """Return the index of the last message of a batch that compaction did not remove; -1 if it is not a batch."""
+    try:
+        summary = peek(entry)
+        if not summary.is_batch:
+            return -1
+        if summary.metadata.encryption_keys:
+            return summary.num_messages - 1
+        parts = parts_of(plain_payload(entry, summary), summary.num_messages)
+        return max((part.number for part in parts if not part.single.compacted_out), default=-1)
+    except PeerProtocolError:
+        return -1  # not stored by a Pulsar producer
+
+
+def parts_of(payload: bytes, count: int) -> Iterator[Part]:
+    """Yield the messages of a batch of `count`, also those that compaction removed. PeerProtocolError."""
     position = 0
-    for index in range(summary.num_messages):
+    for index in range(count):
         try:
             start = position + 4
-            end = start + _U32.unpack_from(payload, position)[0]
-            single = SingleMessageMetadata.FromString(payload[start:end])
+            body = start + _U32.unpack_from(payload, position)[0]
+            single = SingleMessageMetadata.FromString(payload[start:body])
         except (struct.error, DecodeError) as error:
-            raise PeerProtocolError(f"message {index} of a batch of {summary.num_messages} is unreadable") from error
-        position = end + single.payload_size
+            raise PeerProtocolError(f"message {index} of a batch of {count} is unreadable") from error
+        end = body + single.payload_size
         if single.payload_size < 0:
             raise PeerProtocolError(f"message {index} of a batch has a payload of {single.payload_size} bytes")
-        if position > len(payload):
-            raise PeerProtocolError(f"message {index} of a batch ends {position - len(payload)} bytes after the batch")
+        if end > len(payload):
+            raise PeerProtocolError(f"message {index} of a batch ends {end - len(payload)} bytes after the batch")
+        yield Part(index, single, position, body, end)
+        position = end
+
+
+def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:
+    for index, single, _, body, end in parts_of(payload, summary.num_messages):
         if single.compacted_out:
             continue
         yield Message(
             index,
             single.partition_key if single.HasField("partition_key") else None,
             {each.key: each.value for each in single.properties},
-            payload[end:position],
+            payload[body:end],
             summary.publish_time_ms,
             single.event_time or None,
             summary.producer_name,

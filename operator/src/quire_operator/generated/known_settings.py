@@ -74,7 +74,8 @@ BROKER_KEYS = frozenset(
         *("brokerDeleteInactiveTopicsFrequencySeconds", "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"),
         *("brokerDeleteInactiveTopicsMode", "brokerMaxConnections", "brokerMaxConnectionsPerIp"),
         *("brokerMoveCloseTimeoutMs", "brokerPublisherThrottlingMaxByteRate"),
-        *("brokerPublisherThrottlingMaxMessageRate", "brokerServicePort", "brokerServicePortTls"),
+        *("brokerPublisherThrottlingMaxMessageRate", "brokerServiceCompactionMonitorIntervalInSeconds"),
+        *("brokerServiceCompactionThresholdInBytes", "brokerServicePort", "brokerServicePortTls"),
         *("brokerShutdownTimeoutMs", "clientConnectTimeoutMillis", "closeUnusedTopicsAfterSeconds", "clusterName"),
         *("connectionMemoryMaxMb", "defaultNamespaceBundleSplitAlgorithm", "defaultRetentionSizeInMB"),
         *("defaultRetentionTimeInMinutes", "delayEnsembleChange", "delayedMessagesMaxPerSubscription"),
@@ -120,8 +121,8 @@ BROKER_KEYS = frozenset(
         *("subscriptionExpirationTimeMinutes", "superUserRoles", "tlsAllowInsecureConnection"),
         *("tlsCertRefreshCheckDurationSec", "tlsCertificateFilePath", "tlsCiphers", "tlsKeyFilePath", "tlsProtocols"),
         *("tlsRequireTrustedClientCertOnConnect", "tlsTrustCertsFilePath", "tokenAudience", "tokenAudienceClaim"),
-        *("tokenAuthClaim", "tokenPublicAlg", "tokenPublicKey", "tokenSecretKey", "webConsoleEnabled"),
-        *("webServicePort", "webServicePortTls"),
+        *("tokenAuthClaim", "tokenPublicAlg", "tokenPublicKey", "tokenSecretKey", "topicCompactionKeysMaxMb"),
+        *("topicCompactionRetainNullKey", "webConsoleEnabled", "webServicePort", "webServicePortTls"),
     )
 )
 

@@ -86,6 +86,10 @@ SERVING: dict[str, Any] = BALANCING | {
     "subscribe_rate_per_consumer": 51,
     "subscribe_rate_period_s": 52,
     "name_characters_max": 2525,
+    "topic_compaction_threshold_bytes": 2626,
+    "topic_compaction_check_interval_s": 27,
+    "topic_compaction_retain_null_key": True,
+    "topic_compaction_keys_max_mb": 28,
     "publish_buffer_mb": 77,
 }
 STANDALONE: dict[str, Any] = (

@@ -183,6 +183,12 @@ class MemoryCursor:
         self.moves += 1
 
 
+class NeverCompacted:
+    """A topic without a compacted ledger."""
+
+    reader = None
+
+
 class Link:
     """A consumer's link that records its calls, in order, as (call, consumer id, detail)."""
 

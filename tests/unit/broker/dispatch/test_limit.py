@@ -26,7 +26,9 @@ MAKERS: dict[str, Make] = {
     "key_shared": lambda cursor, ledger: KeySharedDispatcher(
         cursor, ledger, SETTINGS, Clock(), KeyShared(KeySharedMode.AUTO_SPLIT, (), False)
     ),
-    "single_active": lambda cursor, ledger: SingleActiveDispatcher(cursor, ledger, SETTINGS, Clock(), topic="t"),
+    "single_active": lambda cursor, ledger: SingleActiveDispatcher(
+        cursor, cursor, ledger, SETTINGS, Clock(), topic="t"
+    ),
 }
 
 

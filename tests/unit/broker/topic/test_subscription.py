@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, KeyShared
 from quire_broker.errors import (
@@ -20,7 +21,16 @@ from quire_broker.names import parse_topic
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import peek
 from quire_broker.wire.kinds import AckKind, KeySharedMode, SubscriptionType
-from tests.unit.broker.dispatch.doubles import LEDGER, Clock, Link, MemoryCursor, MemoryLedger, settle, spec
+from tests.unit.broker.dispatch.doubles import (
+    LEDGER,
+    Clock,
+    Link,
+    MemoryCursor,
+    MemoryLedger,
+    NeverCompacted,
+    settle,
+    spec,
+)
 
 EXCLUSIVE, SHARED = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED
 FAILOVER, KEY_SHARED = SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED
@@ -38,7 +48,8 @@ class Bench:
         self.link = Link()
         settings = {"failover_delay_s": 0.0, **settings}
         chosen = SubscriptionSettings(**settings)  # type: ignore[arg-type]
-        self.sub = Subscription(parse_topic(topic), self.ledger, self.cursor, chosen, self.clock)  # type: ignore[arg-type]
+        compacted = CompactedCursor(self.cursor, NeverCompacted())  # type: ignore[arg-type]
+        self.sub = Subscription(parse_topic(topic), self.ledger, self.cursor, chosen, self.clock, compacted)  # type: ignore[arg-type]
 
     async def join(
         self, consumer_id: int = 0, kind: SubscriptionType = SHARED, permits: int = 0, **more: Any

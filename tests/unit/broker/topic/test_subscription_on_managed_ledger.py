@@ -4,14 +4,16 @@ import asyncio
 
 import pytest
 
+from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.dispatch.delivery import AckId
 from quire_broker.managed_ledger import EARLIEST, LATEST, ManagedLedger, Position
+from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.names import parse_topic
 from quire_broker.topic.subscription import Consumer, Subscription, SubscriptionSettings
 from quire_broker.wire.entry import peek, seal
 from quire_broker.wire.kinds import AckKind, SubscriptionType
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
-from tests.unit.broker.dispatch.doubles import Link, spec
+from tests.unit.broker.dispatch.doubles import Link, NeverCompacted, spec
 from tests.unit.broker.managed_ledger.world import Process, VirtualClock, World, append, run
 
 ENTRIES_PER_LEDGER = 7
@@ -37,9 +39,10 @@ async def _subscribe(process: Process, ledger: ManagedLedger) -> Subscription:
     return made
 
 
-def _on(ledger: ManagedLedger, cursor: object) -> Subscription:
+def _on(ledger: ManagedLedger, cursor: Cursor) -> Subscription:
     topic = parse_topic("persistent://public/default/topic")
-    return Subscription(topic, ledger, cursor, SubscriptionSettings(), VirtualClock())  # type: ignore[arg-type]
+    compacted = CompactedCursor(cursor, NeverCompacted())
+    return Subscription(topic, ledger, cursor, SubscriptionSettings(), VirtualClock(), compacted)
 
 
 async def _join(

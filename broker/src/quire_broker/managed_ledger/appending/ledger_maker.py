@@ -1,7 +1,7 @@
 """Creates, closes and recovers the ledgers of one managed ledger, with its quorums, digest and custom metadata."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from quire_bookie.env.backoff import Backoff
@@ -86,7 +86,13 @@ class LedgerMaker:
         custom = {"component": b"managed-ledger", MANAGED_LEDGER: self._name.encode()}
         if cursor is not None:
             custom["pulsar/cursor"] = cursor.encode()
-        custom["application"] = b"pulsar"
+        return await self._create(custom)
+
+    async def create_compacted(self, custom: Mapping[str, bytes]) -> Writer:
+        """Create a ledger for the entries that compaction keeps; `custom` has Pulsar's keys. Errors as `create`."""
+        return await self._create({"component": b"compacted-topic", MANAGED_LEDGER: self._name.encode(), **custom})
+
+    async def _create(self, custom: Mapping[str, bytes]) -> Writer:
         settings = self._settings
         try:
             return await self._client.create_ledger(
@@ -95,7 +101,7 @@ class LedgerMaker:
                 ack_quorum=settings.ack_quorum,
                 digest_type=settings.digest_type,
                 password=settings.password,
-                custom=custom,
+                custom={**custom, "application": b"pulsar"},
                 fewer_bookies=True,
             )
         except (MetadataError, NotEnoughBookiesError) as error:

@@ -32,6 +32,11 @@ def words_of(mask: int) -> tuple[int, ...]:
     return tuple(words_in(mask.to_bytes(count * _WORD_BYTES, "little")))
 
 
+def intersection(words: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+    """Return the words of the messages that both leave."""
+    return words_of(unacked_mask(words) & unacked_mask(others))
+
+
 def words_in(raw: bytes) -> "array[int]":
     """Return the signed 64-bit words of little-endian bytes, eight for each."""
     words = array("q", raw)

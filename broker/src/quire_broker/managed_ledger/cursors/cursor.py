@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
+from quire_bookie.metadata.store import Check, Operation
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
 from quire_broker.managed_ledger.cursors.cursor_fix import advanced
@@ -442,6 +443,28 @@ class Cursor:
             self._moves += 1
             self._read_position = self._ledgers.next_position(mark)
             self._moved()
+
+    async def place(
+        self, position: Position, properties: Mapping[str, int], also: Sequence[Operation], checks: Sequence[Check]
+    ) -> None:
+        """Acknowledge everything up to `position`, with other integer properties, in one transaction with `also`.
+
+        In memory nothing changes before it is stored: trimming must not pass a position that a crash would forget.
+        BadVersionError if another owner wrote the list, or a check failed.
+        """
+        self._check_open()
+        store = self._store
+        assert store is not None, "only a durable cursor is placed"
+        async with self._lock:
+            self._check_open()
+            state = CursorState(position, properties=dict(properties))
+            await self._guarded(lambda: self._lists.while_owned(lambda ours: store.place(state, also, [ours, *checks])))
+            self._state = state
+            self._masks_bytes = 0
+            self._unsaved = 0
+            self._moves += 1
+            self._read_position = self._ledgers.next_position(position)
+            self._passed_ledger()
 
     async def close(self) -> None:
         """Save the state and release the cursor. After an error the state saved last is valid."""

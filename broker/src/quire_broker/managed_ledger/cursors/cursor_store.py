@@ -12,6 +12,7 @@ consumer has received.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire_bookie.errors import (
@@ -24,7 +25,7 @@ from quire_bookie.errors import (
     NoSuchLedgerError,
     QuireError,
 )
-from quire_bookie.metadata.store import Node
+from quire_bookie.metadata.store import Check, Node, Operation
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor_state import (
@@ -97,6 +98,14 @@ class CursorStore:
         """Write the node of a new cursor. Raises BadVersionError if it exists."""
         self.cursor_properties = dict(cursor_properties)
         await self._write_node(NO_CURSOR_LEDGER, state)
+
+    async def place(self, state: CursorState, also: Sequence[Operation], checks: Sequence[Check]) -> None:
+        """Store a whole state, which fits into the node, in one transaction with `also`, if the `checks` hold.
+
+        Creates the node of a new cursor. BadVersionError.
+        """
+        assert fits_node(state, self._node_bounds), "a state that is placed has no ranges"
+        await self._write_node(NO_CURSOR_LEDGER, state, also, checks)
 
     async def load(self, ledgers: LedgerList, known: Node | None = None) -> CursorState:
         """Return the last valid state. CursorMissingError, CursorStateError; errors of the metadata store.
@@ -239,11 +248,14 @@ class CursorStore:
         self._writer = writer
         self._opened_s = self._now_s()
 
-    async def _write_node(self, ledger_id: int, state: CursorState) -> None:
+    async def _write_node(
+        self, ledger_id: int, state: CursorState, also: Sequence[Operation] = (), checks: Sequence[Check] = ()
+    ) -> None:
         """Store `ledger_id` in the node and delete the ledger that it named before."""
         node = CursorNode(ledger_id, state, self.cursor_properties, self.last_active_ms)
         old = [self._ledger_id] if self._ledger_id not in (NO_CURSOR_LEDGER, ledger_id) else []
-        await self._stored.write(encode_node(node, self._node_bounds), self._context.deletions.record(old))
+        records = [*self._context.deletions.record(old), *also]
+        await self._stored.write(encode_node(node, self._node_bounds), records, checks)
         self.stats.node_writes += 1
         self._ledger_id = ledger_id
         if old:

@@ -1,14 +1,14 @@
 """The cursors of one managed ledger: creation, recovery after a restart, deletion. One call per name at a time."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import quote_plus, unquote_plus
 
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.retrying import retry_unavailable
-from quire_bookie.metadata.store import Node
+from quire_bookie.metadata.store import Check, Node, Operation
 from quire_broker.managed_ledger.context import ManagedLedgerContext
-from quire_broker.managed_ledger.cursors.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR, Cursor
 from quire_broker.managed_ledger.cursors.cursor_fix import aligned
 from quire_broker.managed_ledger.cursors.cursor_state import CursorState
 from quire_broker.managed_ledger.cursors.cursor_store import CursorStore
@@ -19,7 +19,7 @@ from quire_broker.managed_ledger.reading.reader import EntryReader
 from quire_broker.managed_ledger.trimming import slowest_mark_delete
 
 _LOADS_AT_ONCE = 16
-BROKER_CURSORS = frozenset({"pulsar.dedup", "__compaction"})
+BROKER_CURSORS = frozenset({"pulsar.dedup", COMPACTION_CURSOR})
 """Names of durable cursors that the broker uses itself."""
 
 
@@ -123,6 +123,36 @@ class Cursors:
             cursor = self.durable[name] = self._make(name, state, store)
             self._moved()
             return cursor
+
+    async def hold(self, name: str) -> None:
+        """Hold back trimming as a cursor before the first entry would, until `release`. For a cursor to be placed."""
+        async with self._trimming:
+            self._arriving[name] = self._mark_before(EARLIEST)
+
+    def release(self, name: str) -> None:
+        """End `hold`."""
+        self._arriving.pop(name, None)
+        self._passed_ledger()
+
+    async def place(
+        self,
+        name: str,
+        position: Position,
+        properties: Mapping[str, int],
+        also: Sequence[Operation],
+        checks: Sequence[Check],
+    ) -> None:
+        """Create the durable cursor at a position, or move it there: see `Cursor.place`. Errors as there."""
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            known = self.durable.get(name)
+            if known is not None:
+                await known.place(position, properties, also, checks)
+                return
+            store = self._store_of(encoded_name(name))
+            state = CursorState(position, properties=dict(properties))
+            await self._lists.while_owned(lambda ours: store.place(state, also, [ours, *checks]))
+            self.durable[name] = self._make(name, state, store)
+            self._moved()
 
     def open_reader(self, name: str, start: Position) -> Cursor:
         """Return a cursor in memory only: it holds back no trimming and is dropped when closed."""

@@ -1,0 +1,213 @@
+"""Compacts one topic once: reads its entries twice, and writes those that are kept to a new compacted ledger.
+
+    phase one   which message of each key is the latest: `LatestMessages`
+    phase two   the same entries again, in the same order: their live messages go to the new ledger
+    record      the ledger is closed, then one transaction puts it into use
+
+Both phases read the former compacted ledger, then the topic's own ledgers from its horizon on, up to the last entry of
+the beginning, which becomes the new horizon. After an error or a cancellation the new ledger is deleted. Never works
+longer than about a millisecond at a time on the event loop: a large batch is unpacked in a thread.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeVar
+
+from quire_bookie.env.side_thread import SideThread
+from quire_bookie.errors import LedgerError
+from quire_bookie.limits import MIB
+from quire_bookie.model import Buffer, EntryId
+from quire_broker.compaction.compacted_entry import encode, encoded_id
+from quire_broker.compaction.compacted_reader import CompactedReader
+from quire_broker.compaction.latest_messages import LatestMessages, summary_of, weight
+from quire_broker.errors import CompactionError
+from quire_broker.managed_ledger.ledger_port import Writer
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.names import TopicName
+from quire_broker.settings.compaction import CompactionSettings
+from quire_broker.wire.entry import EntrySummary
+
+READ_ENTRIES = 100
+READ_BYTES = MIB
+STEP_US = 1_000
+"""Work on the event loop until other tasks get a turn."""
+THREAD_US = 3_000
+"""An entry that takes longer is processed in the thread."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished compaction. `read` and `kept`: numbers of entries; `removed`: of messages."""
+
+    horizon: Position
+    ledger_id: int
+    read: int
+    kept: int
+    keys: int
+    removed: int
+
+
+class Compactor:
+    """Runs one compaction of a topic. `former`: reads its present compacted ledger."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        ledger: ManagedLedger,
+        former: CompactedReader | None,
+        settings: CompactionSettings,
+        thread: SideThread,
+    ) -> None:
+        self._topic = topic
+        self._ledger = ledger
+        self._former = former
+        self._settings = settings
+        self._thread = thread
+        self._spent_us = 0
+
+    async def run(self) -> Outcome | None:
+        """Compact up to the present end. None if nothing was added since the last time.
+
+        CompactionError, PeerProtocolError; errors of client and store.
+        """
+        horizon = self._ledger.last_confirmed
+        if horizon.entry_id < 0 or (self._former is not None and horizon <= self._former.of.horizon):
+            return None
+        compacted = self._ledger.compacted
+        await compacted.hold()
+        try:
+            latest = await self._find_latest(horizon)
+            return await self._write(latest, horizon)
+        finally:
+            compacted.release()
+
+    async def _find_latest(self, horizon: Position) -> LatestMessages:
+        settings = self._settings
+        latest = LatestMessages(keyless=settings.retain_null_key, bytes_max=settings.keys_bytes_max)
+        async with aclosing(self._entries(horizon)) as entries:
+            async for entry in entries:
+                await self._in_turn(entry, latest.note)
+        return latest
+
+    async def _write(self, latest: LatestMessages, horizon: Position) -> Outcome:
+        custom = {
+            "pulsar/compactedTopic": str(self._topic).encode(),
+            "pulsar/compactedTo": encoded_id(horizon, self._topic.partition),
+        }
+        writer = await self._ledger.compacted.create(custom)
+        recorded = False
+        try:
+            output = _Output(writer)
+            async with aclosing(self._entries(horizon)) as entries:
+                async for entry in entries:
+                    kept = await self._in_turn(entry, latest.kept)
+                    if kept is not None:
+                        parts = encode(entry.position, self._topic.partition, kept.data, kept.live)
+                        await output.add(parts, entry.position)
+            await output.finish()
+            await self._ledger.compacted.record(writer, horizon)
+            recorded = True
+        finally:
+            if not recorded:
+                self._ledger.compacted.discard(writer)
+        return Outcome(horizon, writer.ledger_id, latest.entries, output.entries, latest.keys, latest.removed)
+
+    async def _in_turn(self, entry: StoredEntry, work: Callable[[Position, Buffer, EntrySummary | None], T]) -> T:
+        """Process one entry: here if that is short, after a pause if much was done since the last one."""
+        summary = summary_of(entry.data)
+        cost_us = weight(entry.data, summary)
+        if cost_us > THREAD_US:
+            return await self._thread.run(lambda: work(entry.position, entry.data, summary))
+        self._spent_us += cost_us
+        if self._spent_us > STEP_US:
+            self._spent_us = 0
+            await asyncio.sleep(0)
+        return work(entry.position, entry.data, summary)
+
+    async def _entries(self, horizon: Position) -> AsyncGenerator[StoredEntry, None]:
+        """Yield what compacts to the new ledger, in the order of positions."""
+        position = self._ledger.first_position()
+        if self._former is not None:
+            at: Position | None = Position(-1, -1)
+            while at is not None:
+                found = await self._former.read(at, READ_ENTRIES, READ_BYTES)
+                for entry in found:
+                    yield entry
+                at = _after(found[-1].position) if found else None
+            position = _after(self._former.of.horizon)
+        while position <= horizon:
+            found = await self._ledger.read(position, READ_ENTRIES, READ_BYTES)
+            if not found:
+                raise CompactionError(f"{self._topic} has no entry from {position} to {horizon}: compact it again")
+            for entry in found:
+                if entry.position > horizon:
+                    return
+                yield entry
+            position = _after(found[-1].position)
+
+
+class _Output:
+    """Writes the kept entries, a run at a time: the next run is sent while the last one is confirmed."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.entries = 0
+        self._writer = writer
+        self._run: list[tuple[Buffer, ...]] = []
+        self._run_bytes = 0
+        self._confirmed = -1
+        self._failure: LedgerError | None = None
+        self._progress = asyncio.Event()
+        writer.listener = self
+
+    async def add(self, parts: tuple[Buffer, ...], position: Position) -> None:
+        """Add one entry. CompactionError if it does not fit into a ledger; the error of a failed writer."""
+        size = sum(map(len, parts))
+        if size > self._writer.payload_bytes_max:
+            raise CompactionError(
+                f"entry {position} has {size} bytes in a compacted ledger, the limit is "
+                f"{self._writer.payload_bytes_max}: raise nettyMaxFrameSizeBytes of bookies and brokers"
+            )
+        self._run.append(parts)
+        self._run_bytes += size
+        self.entries += 1
+        if len(self._run) >= READ_ENTRIES or self._run_bytes >= READ_BYTES:
+            await self._send()
+
+    async def _send(self) -> None:
+        run, self._run, self._run_bytes = self._run, [], 0
+        before = self.entries - len(run) - 1
+        if run:
+            self._writer.submit(run)
+        await self._until(before)
+
+    async def _until(self, entry_id: int) -> None:
+        """Wait until an entry is confirmed. Raises the error of a failed writer."""
+        while self._confirmed < entry_id and self._failure is None:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def finish(self) -> None:
+        """Wait until all entries are confirmed, and close the ledger."""
+        await self._send()
+        await self._until(self.entries - 1)
+        await self._writer.close()
+
+    def on_confirmed(self, up_to: EntryId) -> None:
+        """Handle an event of the writer; not for callers."""
+        self._confirmed = up_to
+        self._progress.set()
+
+    def on_failed(self, error: LedgerError) -> None:
+        """Handle an event of the writer; not for callers."""
+        self._failure = error
+        self._progress.set()
+
+
+def _after(position: Position) -> Position:
+    return Position(position.ledger_id, position.entry_id + 1)

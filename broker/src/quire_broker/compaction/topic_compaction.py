@@ -1,0 +1,131 @@
+"""The compaction of one topic: its runs, the state of the last one, and the compacted ledger in use.
+
+A run that is stopped, by an unload or a crash, leaves the former compacted ledger in use.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from quire_bookie.env.background import Background
+from quire_bookie.env.clock import WallClock
+from quire_bookie.env.side_thread import SideThread
+from quire_bookie.errors import QuireError
+from quire_broker.compaction.compacted_reader import CompactedReader
+from quire_broker.compaction.compactor import Compactor
+from quire_broker.errors import ConflictError
+from quire_broker.limits import COMPACTIONS_AT_ONCE
+from quire_broker.managed_ledger.backlog_size import bytes_after
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger
+from quire_broker.managed_ledger.position import Position
+from quire_broker.names import TopicName
+from quire_broker.settings.compaction import CompactionSettings
+
+log = logging.getLogger("quire.broker.compaction")
+
+
+class Compactions:
+    """What the compactions of one broker share."""
+
+    def __init__(self, settings: CompactionSettings, clock: WallClock) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.turns = asyncio.Semaphore(COMPACTIONS_AT_ONCE)
+        self.thread = SideThread("compaction")
+
+
+@dataclass(slots=True)
+class CompactionStats:
+    """The last run since the topic was loaded, in Pulsar's words. Times are ms since the epoch, 0: never."""
+
+    status: str = "NOT_RUN"
+    last_error: str = ""
+    removed_messages: int = 0
+    succeeded_ms: int = 0
+    failed_ms: int = 0
+    duration_ms: int = 0
+
+
+class TopicCompaction:
+    """Compacts one topic."""
+
+    def __init__(self, topic: TopicName, ledger: ManagedLedger, shared: Compactions, background: Background) -> None:
+        self.stats = CompactionStats()
+        self._topic = topic
+        self._ledger = ledger
+        self._shared = shared
+        self._background = background
+        self._reader: CompactedReader | None = None
+        self._run: asyncio.Task[None] | None = None
+
+    @property
+    def reader(self) -> CompactedReader | None:
+        """Reads the compacted ledger in use; None if there is none."""
+        current, reader = self._ledger.compacted.current, self._reader
+        if reader is None or reader.of != current:
+            if reader is not None:
+                self._background.start(reader.close(), f"closing compacted ledger {reader.of.ledger_id}")
+            reader = self._reader = None if current is None else CompactedReader(self._ledger.compacted, current)
+        return reader
+
+    @property
+    def running(self) -> bool:
+        """Whether the topic is being compacted, or waits for its turn."""
+        return self._run is not None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were added since the last compaction; all stored bytes before the first."""
+        current = self._ledger.compacted.current
+        return bytes_after(self._ledger.ledgers, Position(-1, -1) if current is None else current.horizon)
+
+    # ---- runs
+    def start(self) -> None:
+        """Compact the topic in the background. ConflictError while that is already done."""
+        if self._run is not None:
+            raise ConflictError("Compaction already in progress")
+        self.stats.status, self.stats.last_error = "RUNNING", ""
+        self._run = self._background.spawn(self._compact(), f"compaction of {self._topic}")
+        self._run.add_done_callback(self._ended)
+
+    async def _compact(self) -> None:
+        shared, stats = self._shared, self.stats
+        async with shared.turns:
+            begun_ms = shared.clock.now_ms()
+            compactor = Compactor(self._topic, self._ledger, self.reader, shared.settings, shared.thread)
+            outcome = await compactor.run()
+        stats.succeeded_ms = shared.clock.now_ms()
+        stats.duration_ms = stats.succeeded_ms - begun_ms
+        if outcome is not None:
+            stats.removed_messages = outcome.removed
+            log.info(
+                "compacted %s: %d of %d entries up to %s are in ledger %d, with the latest messages of %d keys",
+                self._topic,
+                outcome.kept,
+                outcome.read,
+                outcome.horizon,
+                outcome.ledger_id,
+                outcome.keys,
+            )
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._run = None
+        error = None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
+            self.stats.status = "SUCCESS"
+            return
+        self.stats.failed_ms = self._shared.clock.now_ms()
+        self.stats.status = "ERROR"
+        if error is None:
+            self.stats.last_error = "stopped: the topic was unloaded"
+        else:
+            self.stats.last_error = str(error) if isinstance(error, QuireError) else f"{type(error).__name__}: {error}"
+
+    async def stop(self) -> None:
+        """Cancel a run, and release the compacted ledger."""
+        if self._run is not None:
+            self._run.cancel()
+            await asyncio.wait([self._run])
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await reader.close()
