@@ -204,6 +204,14 @@ def test_topics_of_a_namespace_are_limited(broker: BrokerProcess, client: Any, n
     client.create_producer(f"persistent://public/{namespace}/one")
 
 
+def test_a_compaction_threshold_is_a_number_of_bytes(policies: Policies) -> None:
+    policies.set("compactionThreshold", 10 << 20)
+    with pytest.raises(HTTPError) as failure:
+        policies.set("compactionThreshold", -1)
+    assert failure.value.code == 412
+    policies.remove("compactionThreshold")
+
+
 @pytest.mark.parametrize("policy", ["replicatorDispatchRate", "entryFilters"])
 def test_what_is_not_enforced_is_refused_with_the_reason(
     broker: BrokerProcess, topic: str, policies: Policies, policy: str
