@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from quire_broker.errors import ServerError
+from quire_broker.limits import TOPIC_WATCHERS_MAX
+from quire_broker.server.topic_lists import topics_hash
 from quire_broker.wire.commands import NO_REQUEST
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
@@ -32,7 +34,9 @@ class Wire:
         self.frames: list[Any] = []
         if connect:
             self.send(connect=pb.CommandConnect(client_version="test", protocol_version=21))
-            assert self.next().type == Kind.CONNECTED
+            frame = self.next()
+            assert frame.type == Kind.CONNECTED
+            self.connected = frame.connected
 
     def send(self, **body: Any) -> None:
         """One simple command, named by its field."""
@@ -154,9 +158,6 @@ def test_every_request_that_is_not_served_gets_an_answer_of_its_type(wire: Any) 
     assert (txn.request_id, txn.error) == (3, ServerError.NOT_ALLOWED)
     tc = client.ask(tc_client_connect_request=pb.CommandTcClientConnectRequest(request_id=4, tc_id=0))
     assert (tc.request_id, tc.error) == (4, ServerError.NOT_ALLOWED)
-    watch = pb.CommandWatchTopicList(request_id=5, watcher_id=1, namespace="public/default", topics_pattern=".*")
-    refused = client.ask(watch_topic_list=watch)
-    assert (refused.request_id, refused.error) == (5, ServerError.NOT_ALLOWED)
     schema = client.ask(get_schema=pb.CommandGetSchema(request_id=6, topic="t"))
     assert (schema.request_id, schema.error_code) == (6, ServerError.TOPIC_NOT_FOUND)
     stats = client.ask(consumer_stats=pb.CommandConsumerStats(request_id=7, consumer_id=77))
@@ -302,6 +303,87 @@ def test_the_topics_of_a_namespace_with_their_hash(broker: BrokerProcess, wire: 
     request.topics_hash = found.topics_hash
     again = client.ask(get_topics_of_namespace=request)
     assert (list(again.topics), again.changed, again.topics_hash) == ([], False, found.topics_hash)
+
+
+def watched(client: Any, watcher_id: int, pattern: str, **more: Any) -> Any:
+    """Return the answer to a client that watches the topics of `public/watched` that match."""
+    request = pb.CommandWatchTopicList(
+        request_id=7, watcher_id=watcher_id, namespace="public/watched", topics_pattern=pattern, **more
+    )
+    return client.ask(watch_topic_list=request)
+
+
+def update_of(client: Any) -> tuple[int, list[str], list[str]]:
+    """Return watcher, new and deleted topics of the next update."""
+    update = client.next().watch_topic_update
+    return update.watcher_id, list(update.new_topics), list(update.deleted_topics)
+
+
+def test_a_client_is_told_about_new_and_deleted_topics_that_match_its_pattern(broker: BrokerProcess, wire: Any) -> None:
+    prefix = "persistent://public/watched/"
+    broker.rest("PUT", "/admin/v2/namespaces/public/watched")
+    broker.rest("PUT", "/admin/v2/persistent/public/watched/in-1")
+    client = wire()
+    assert client.connected.feature_flags.supports_topic_watchers
+    first = watched(client, 1, f"{prefix}in-.*")
+    assert (first.watcher_id, list(first.topic)) == (1, [f"{prefix}in-1"])
+    assert list(watched(client, 2, f"^{prefix}in-.*", topics_hash=first.topics_hash).topic) == []
+
+    broker.rest("PUT", "/admin/v2/persistent/public/watched/other")
+    broker.rest("PUT", "/admin/v2/persistent/public/watched/in-2")
+    assert sorted([update_of(client), update_of(client)]) == [(at, [f"{prefix}in-2"], []) for at in (1, 2)]
+    assert client.ask(watch_topic_list_close=pb.CommandWatchTopicListClose(request_id=8, watcher_id=2)).request_id == 8
+    broker.rest("PUT", "/admin/v2/persistent/public/watched/in-3/partitions", 2)
+    assert update_of(client) == (1, [f"{prefix}in-3-partition-0", f"{prefix}in-3-partition-1"], [])
+    broker.rest("DELETE", "/admin/v2/persistent/public/watched/in-1")
+    assert update_of(client) == (1, [], [f"{prefix}in-1"])
+    listed = watched(wire(), 1, f"{prefix}in-.*")
+    broker.rest("PUT", "/admin/v2/persistent/public/watched/in-4")
+    update = client.next().watch_topic_update
+    assert update.topics_hash == topics_hash([*listed.topic, f"{prefix}in-4"])
+
+
+@pytest.mark.parametrize(
+    ("request_of", "error"),
+    [
+        ({"topics_pattern": "x" * 51}, ServerError.NOT_ALLOWED),
+        ({"topics_pattern": "(unclosed"}, ServerError.NOT_ALLOWED),
+        ({"topics_pattern": "(?!lookahead).*"}, ServerError.NOT_ALLOWED),
+        ({"topics_pattern": ".*", "namespace": "public/missing"}, ServerError.TOPIC_NOT_FOUND),
+        ({"topics_pattern": ".*", "namespace": "missing"}, ServerError.INVALID_TOPIC_NAME),
+    ],
+)
+def test_a_list_that_cannot_be_watched_is_refused(wire: Any, request_of: dict[str, Any], error: ServerError) -> None:
+    request: dict[str, Any] = {"request_id": 5, "watcher_id": 1, "namespace": "public/default"} | request_of
+    refused = wire().ask(watch_topic_list=pb.CommandWatchTopicList(**request))
+    assert (refused.request_id, refused.error) == (5, error), refused
+
+
+def test_a_connection_watches_a_bounded_number_of_lists(wire: Any) -> None:
+    client = wire()
+
+    def watch(watcher_id: int) -> Any:
+        request = pb.CommandWatchTopicList(
+            request_id=5, watcher_id=watcher_id, namespace="public/default", topics_pattern="public/default/none"
+        )
+        return client.ask(watch_topic_list=request)
+
+    for watcher_id in range(TOPIC_WATCHERS_MAX):
+        assert watch(watcher_id).watcher_id == watcher_id
+    assert watch(3).error == ServerError.NOT_ALLOWED
+    assert watch(1000).error == ServerError.TOO_MANY_REQUESTS
+    client.ask(watch_topic_list_close=pb.CommandWatchTopicListClose(request_id=8, watcher_id=3))
+    assert watch(1000).watcher_id == 1000
+
+
+def test_a_pattern_cannot_stop_the_broker(wire: Any) -> None:
+    client = wire()
+    name = "public/default/" + "a" * 200
+    client.producer(ready(client, f"persistent://{name}"))
+    request = pb.CommandWatchTopicList(
+        request_id=5, watcher_id=1, namespace="public/default", topics_pattern="public/default/(a*)*(a*)*b"
+    )
+    assert list(client.ask(watch_topic_list=request).topic) == []
 
 
 def sealed(**fields: Any) -> bytes:

@@ -28,6 +28,7 @@ GRANTED = {
     Kind.PARTITIONED_METADATA: {"writer", "reader"} | ADMINS,
     Kind.LOOKUP: {"writer", "reader"} | ADMINS,
     Kind.GET_TOPICS_OF_NAMESPACE: {"reader"} | ADMINS,
+    Kind.WATCH_TOPIC_LIST: {"reader"} | ADMINS,
     Kind.GET_SCHEMA: {"writer", "reader"} | ADMINS,
     Kind.GET_OR_CREATE_SCHEMA: {"writer"} | ADMINS,
 }
@@ -53,7 +54,6 @@ FOR_EVERYONE = {
 }
 """The broker ignores a token that it did not request."""
 NOT_SERVED = {
-    Kind.WATCH_TOPIC_LIST,
     Kind.NEW_TXN,
     Kind.ADD_PARTITION_TO_TXN,
     Kind.ADD_SUBSCRIPTION_TO_TXN,

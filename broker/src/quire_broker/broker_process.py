@@ -35,6 +35,7 @@ from quire_broker.server.parts import BrokerParts, ProducerNames
 from quire_broker.server.ports import Ports, PortSettings
 from quire_broker.server.seats import Seats
 from quire_broker.server.session import Session
+from quire_broker.server.topic_lists import TopicLists
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.topics import Topics
@@ -128,6 +129,7 @@ class _Building:
         return BrokerParts(
             settings=settings.session,
             topics=topics,
+            topic_lists=TopicLists(self._metadata, topics, self.background),
             lookups=lookups,
             policies=policies,
             schemas=SchemaRegistry(

@@ -7,7 +7,7 @@
     LOOKUPS     PARTITIONED_METADATA, LOOKUP,            answered by `lookups`
                 GET_TOPICS_OF_NAMESPACE, GET_SCHEMA
                 PING, PONG                               keep the connection alive
-                WATCH_TOPIC_LIST                         refused, as brokers do
+                WATCH_TOPIC_LIST                         refused
     CONNECTING  CONNECTED of the broker                  -> PIPED: passed on; then bytes are moved, not read
     any         anything else                            close the connection
 

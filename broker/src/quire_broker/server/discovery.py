@@ -1,18 +1,13 @@
 """Answers requests that precede producing or consuming: partitions, lookup, topics of a namespace."""
 
-from quire_bookie.crc import crc32c
 from quire_broker.errors import ServerError
 from quire_broker.names import TopicName, parse_namespace, parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
+from quire_broker.server.topic_lists import topics_hash
 from quire_broker.wire import commands
 from quire_broker.wire.kinds import LookupType, TopicsMode
 from quire_broker.wire.proto import pulsar_pb2 as pb
-
-
-def topics_hash(names: list[str]) -> str:
-    """Return the CRC-32C of the sorted names, as stock brokers print it."""
-    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
 async def partitions(parts: BrokerParts, rights: Rights, request: pb.CommandPartitionedTopicMetadata) -> bytes:

@@ -12,6 +12,7 @@ from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.server.budget import PublishBudget
+from quire_broker.server.topic_lists import TopicLists
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.publish_limit import PublishLimit
@@ -56,6 +57,7 @@ class BrokerParts:
 
     settings: SessionSettings
     topics: Topics
+    topic_lists: TopicLists
     lookups: Lookups
     policies: PolicyStore
     schemas: SchemaRegistry

@@ -26,6 +26,7 @@ from quire_broker.server import discovery, schemas
 from quire_broker.server.admission import Admission
 from quire_broker.server.connection import Connection
 from quire_broker.server.consuming import Consuming
+from quire_broker.server.list_watching import ListWatching
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
 from quire_broker.server.producing import Producing
@@ -58,6 +59,7 @@ class Session:
         call_soon = asyncio.get_running_loop().call_soon
         self.producing = Producing(parts, connection, call_soon, self._rights)
         self.consuming = Consuming(parts, connection, self._rights)
+        self.watching = ListWatching(parts, connection, self._rights)
         self._commands: dict[int, Callable[[pb.BaseCommand], None]] = {
             Kind.ACK: lambda command: self.consuming.acknowledge(command.ack),
             Kind.FLOW: lambda command: self.consuming.flow(command.flow),
@@ -78,9 +80,9 @@ class Session:
             Kind.GET_SCHEMA: self._get_schema,
             Kind.GET_OR_CREATE_SCHEMA: self._get_or_create_schema,
             Kind.AUTH_RESPONSE: lambda command: self._admission.answered(command.auth_response),
-            Kind.WATCH_TOPIC_LIST: lambda command: self._not_served(command.watch_topic_list.request_id, command),
+            Kind.WATCH_TOPIC_LIST: self._watch_topics,
             Kind.WATCH_TOPIC_LIST_CLOSE: lambda command: connection.write(
-                commands.success(command.watch_topic_list_close.request_id)
+                self.watching.close(command.watch_topic_list_close)
             ),
         }
 
@@ -117,6 +119,7 @@ class Session:
         self._admission.lost()
         self.producing.lost()
         self.consuming.lost()
+        self.watching.lost()
         self._on_lost(self)
 
     @property
@@ -137,8 +140,8 @@ class Session:
         self._admission.check(keys_changed)
 
     def opened(self) -> list[Opened]:
-        """Return producers and consumers, for checks of their permissions."""
-        return [*self.producing.opened(), *self.consuming.opened()]
+        """Return producers, consumers and watchers, for checks of their permissions."""
+        return [*self.producing.opened(), *self.consuming.opened(), *self.watching.opened()]
 
     def _rights(self) -> Rights:
         return self._admission.rights
@@ -158,7 +161,14 @@ class Session:
         self.producing.client_version = client
         self.consuming.client_connected(client, version, request.feature_flags)
         settings = self._parts.settings
-        self._connection.write(commands.connected(settings.server_version, version, settings.message_bytes_max))
+        self._connection.write(
+            commands.connected(
+                settings.server_version,
+                version,
+                settings.message_bytes_max,
+                topic_watchers=settings.patterns_evaluated,
+            )
+        )
 
     def _ping(self, command: pb.BaseCommand) -> None:
         self._connection.write(commands.PONG)
@@ -268,6 +278,6 @@ class Session:
         refuse = partial(commands.schema_failed, Kind.GET_OR_CREATE_SCHEMA_RESPONSE)
         self._request(request.request_id, work, "GET_OR_CREATE_SCHEMA", refuse)
 
-    def _not_served(self, request_id: int, command: pb.BaseCommand) -> None:
-        message = f"command {Kind(command.type).name} is not supported yet"
-        self._connection.write(commands.error(request_id, ServerError.NOT_ALLOWED, message))
+    def _watch_topics(self, command: pb.BaseCommand) -> None:
+        request = command.watch_topic_list
+        self._request(request.request_id, self.watching.watch(request), "WATCH_TOPIC_LIST")

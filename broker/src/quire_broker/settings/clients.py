@@ -42,6 +42,25 @@ class SessionSettings:
         ge=64,
         le=8192,
     )
+    patterns_evaluated: bool = setting(
+        True,
+        "enableBrokerSideSubscriptionPatternEvaluation",
+        "whether the broker tells clients that subscribe by a pattern about new and deleted topics",
+    )
+    pattern_characters_max: int = setting(
+        limits.PATTERN_CHARACTERS_MAX,
+        "subscriptionPatternMaxLength",
+        "longest pattern that the broker evaluates; clients with a longer one list the topics periodically",
+        ge=1,
+        le=1000,
+    )
+    topic_watchers_max: int = setting(
+        limits.TOPIC_WATCHERS_MAX,
+        "maxTopicListWatchersPerConnection",
+        "lists of topics that one connection watches",
+        ge=0,
+        le=10_000,
+    )
     server_version: str = "Quire"
 
     @property

@@ -13,9 +13,13 @@ NO_REQUEST = -1
 """The request id of messages that answer no request."""
 
 
-def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
+def connected(
+    server_version: str, protocol_version: int, message_bytes_max: int, *, topic_watchers: bool = False
+) -> bytes:
     """Encode CONNECTED with the features we have."""
-    flags = pb.FeatureFlags(supports_topic_watchers=False, supports_get_partitioned_metadata_without_auto_creation=True)
+    flags = pb.FeatureFlags(
+        supports_topic_watchers=topic_watchers, supports_get_partitioned_metadata_without_auto_creation=True
+    )
     return encode(
         pb.BaseCommand(
             type=Kind.CONNECTED,
@@ -175,6 +179,22 @@ def last_message_id(
         body.consumer_mark_delete_position.ledgerId = mark_delete[0]
         body.consumer_mark_delete_position.entryId = mark_delete[1]
     return encode(pb.BaseCommand(type=Kind.GET_LAST_MESSAGE_ID_RESPONSE, get_last_message_id_response=body))
+
+
+def topic_list(request_id: int, watcher_id: int, topics: list[str], digest: str) -> bytes:
+    """Encode the topics at the beginning of a watch."""
+    found = pb.CommandWatchTopicListSuccess(
+        request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=digest
+    )
+    return encode(pb.BaseCommand(type=Kind.WATCH_TOPIC_LIST_SUCCESS, watch_topic_list_success=found))
+
+
+def topic_update(watcher_id: int, added: list[str], gone: list[str], digest: str) -> bytes:
+    """Encode what changed in a watched list; `digest` is the hash of the whole list."""
+    update = pb.CommandWatchTopicUpdate(
+        watcher_id=watcher_id, new_topics=added, deleted_topics=gone, topics_hash=digest
+    )
+    return encode(pb.BaseCommand(type=Kind.WATCH_TOPIC_UPDATE, watch_topic_update=update))
 
 
 def topics_of_namespace(

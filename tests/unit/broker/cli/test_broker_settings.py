@@ -90,6 +90,9 @@ SERVING: dict[str, Any] = BALANCING | {
     "topic_compaction_check_interval_s": 27,
     "topic_compaction_retain_null_key": True,
     "topic_compaction_keys_max_mb": 28,
+    "patterns_evaluated": False,
+    "pattern_characters_max": 53,
+    "topic_watchers_max": 54,
     "publish_buffer_mb": 77,
 }
 STANDALONE: dict[str, Any] = (

@@ -46,6 +46,8 @@ class Scene:
         check = SignedTokens(SECRET, secret_algorithms(), self.clock)
         parts: Any = SimpleNamespace(
             settings=SessionSettings(),
+            topic_lists=None,
+            policies=None,
             memory=ConnectionMemory(),
             stats=ServerStats(),
             authentication=Authentication(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire_broker.server.discovery import topics_hash
+from quire_broker.server.topic_lists import topics_hash
 
 PREFIX = "persistent://public/default/"
 

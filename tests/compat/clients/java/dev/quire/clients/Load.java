@@ -10,6 +10,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.pulsar.client.api.BatcherBuilder;
 import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
@@ -17,11 +18,14 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 
 /**
- * Publishes numbers to topics, or consumes them, until the standard input ends. The same program as ../../../../go.
+ * Publishes numbers to topics, or consumes them, until the standard input ends. The same program as ../../../../go,
+ * except for `pattern`.
  *
  * <pre>
  * publish URL PAUSE_MS KEYS TOPIC...   A topic number: acknowledged; E text: an error; S count: the end
  * consume URL SUBSCRIPTION TOPIC       R: subscribed; M nanoseconds key number: received, printed before its acknowledgement
+ * pattern URL SUBSCRIPTION PATTERN     the same with all topics that match (Java only). It never lists the topics again: it
+ *                                      learns of new ones only from the broker
  * </pre>
  */
 public final class Load {
@@ -38,8 +42,11 @@ public final class Load {
                 .operationTimeout(60, TimeUnit.SECONDS).keepAliveInterval(5, TimeUnit.SECONDS).build();
         if (words[0].equals("publish")) {
             publish(client, Long.parseLong(words[2]), Integer.parseInt(words[3]), List.of(words).subList(4, words.length));
+        } else if (words[0].equals("pattern")) {
+            consume(client.newConsumer().topicsPattern(words[3]).patternAutoDiscoveryPeriod(1, TimeUnit.DAYS), words[2],
+                    SubscriptionType.Shared);
         } else {
-            consume(client, words[2], words[3]);
+            consume(client.newConsumer().topic(words[3]), words[2], SubscriptionType.Key_Shared);
         }
         client.close();
         System.exit(0);
@@ -87,9 +94,9 @@ public final class Load {
         print("S " + count);
     }
 
-    private static void consume(PulsarClient client, String subscription, String topic) throws Exception {
-        Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(subscription)
-                .subscriptionType(SubscriptionType.Key_Shared)
+    private static void consume(ConsumerBuilder<byte[]> builder, String subscription, SubscriptionType type)
+            throws Exception {
+        Consumer<byte[]> consumer = builder.subscriptionName(subscription).subscriptionType(type)
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
         print("R");
         while (!ended.get()) {
