@@ -10,7 +10,19 @@ import pytest
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnavailableError, NodeMissingError
 from quire_bookie.limits import METADATA_VALUE_BYTES_MAX
 from quire_bookie.metadata.opening import open_metadata_store
-from quire_bookie.metadata.store import ABSENT, Check, Delete, Event, EventKind, MetadataStore, Node, Put, Watch
+from quire_bookie.metadata.store import (
+    ABSENT,
+    Check,
+    Delete,
+    Event,
+    EventKind,
+    Get,
+    MetadataStore,
+    Node,
+    Put,
+    Under,
+    Watch,
+)
 from quire_bookie.settings.metadata import MetadataSettings
 from tests.support.etcd_server import EtcdServer
 
@@ -263,3 +275,27 @@ async def test_a_session_listener_can_be_removed(store: MetadataStore) -> None:
     remove = store.on_session(lambda _: None)
     remove()
     remove()
+
+
+async def test_a_read_returns_nodes_and_the_first_ones_under_a_prefix(store: MetadataStore) -> None:
+    for key in ("/a", "/a/1", "/a/2", "/a/3", "/ab"):
+        await store.put(key, key.encode())
+    await store.put("/a", b"again")
+    await store.put("/mine", b"", ephemeral=True)
+    found = await store.read([Get("/a"), Get("/missing"), Under("/a/", 2), Under("/none/", 2), Get("/mine")])
+    assert [[node.key for node in each] for each in found] == [["/a"], [], ["/a/1", "/a/2"], [], ["/mine"]]
+    assert found[0] == [Node("/a", b"again", 1)]
+    assert (found[4][0].ephemeral, found[4][0].owned) == (True, True)
+
+
+async def test_a_transaction_returns_nodes_as_they_are_after_it(store: MetadataStore) -> None:
+    await store.put("/list", b"old")
+    await store.put("/list/gone", b"")
+    await store.put("/list/kept", b"k")
+    reads = [Get("/list"), Under("/list/", 5), Get("/counter")]
+    operations = [Put("/list", b"new"), Delete("/list/gone"), Put("/counter", b"")]
+    found = await store.transact([Check("/list", 0), Check("/counter", ABSENT)], operations, reads)
+    assert found == [[Node("/list", b"new", 1)], [Node("/list/kept", b"k", 0)], [Node("/counter", b"", 0)]]
+    with pytest.raises(BadVersionError):
+        await store.transact([Check("/list", 0)], operations, reads)
+    assert await store.get("/counter") == Node("/counter", b"", 0)

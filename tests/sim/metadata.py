@@ -25,9 +25,11 @@ from quire_bookie.metadata.store import (
     Delete,
     Event,
     EventKind,
+    Get,
     Node,
     Operation,
     Put,
+    Read,
     SessionState,
 )
 
@@ -270,6 +272,14 @@ class SimMetadataStore:
         self.read_since_cut.add(key)
         return found
 
+    async def read(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Read several nodes at one moment, linearizably."""
+        await self._travel()
+        found = self._see(reads)
+        await self._answer(write=False)
+        self.read_since_cut.update(read.key for read in reads if isinstance(read, Get))
+        return found
+
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
         """Write a node, unconditionally or by compare-and-set."""
         session = self._session if ephemeral else None
@@ -320,11 +330,13 @@ class SimMetadataStore:
         write()
         await self._answer(write=True)
 
-    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
+    async def transact(
+        self, checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read] = ()
+    ) -> list[list[Node]]:
         """Execute the operations atomically if all checks hold."""
         session = self._session
 
-        def write() -> None:
+        def write() -> list[list[Node]]:
             for check in checks:
                 if self._server.version(check.key) != check.version:
                     raise BadVersionError(f"{check.key}: version {self._server.version(check.key)}")
@@ -334,11 +346,13 @@ class SimMetadataStore:
                         self._server.write(key, value, session if ephemeral else None)
                     case Delete(key):
                         self._server.remove(key)
+            return self._see(reads)
 
         await self._travel()
         self._lose_request(write)
-        write()
+        found = write()
         await self._answer(write=True)
+        return found
 
     async def children(self, key: str) -> list[str]:
         """List the first path components below a key."""
@@ -400,6 +414,17 @@ class SimMetadataStore:
         for watch in self._watches:
             if watch in self._server.watches:
                 watch.lose_events()
+
+    def _see(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Return the present nodes of each read."""
+        found = []
+        for read in reads:
+            if isinstance(read, Get):
+                keys = [read.key]
+            else:
+                keys = sorted(key for key in self._server.nodes if key.startswith(read.prefix))[: read.nodes_max]
+            found.append([node for key in keys if (node := self._view(key)) is not None])
+        return found
 
     def _view(self, key: str) -> Node | None:
         stored = self._server.nodes.get(key)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from quire_bookie.errors import MetadataError
 from quire_bookie.limits import METADATA_TRANSACTION_OPERATIONS_MAX, METADATA_VALUE_BYTES_MAX
-from quire_bookie.metadata.store import Check, Operation, Put
+from quire_bookie.metadata.store import Check, Operation, Put, Read
 
 
 def is_key(key: str) -> bool:
@@ -27,9 +27,10 @@ def check_value(key: str, value: bytes) -> None:
         raise MetadataError(f"{key}: a value of {len(value)} bytes; the limit is {METADATA_VALUE_BYTES_MAX}")
 
 
-def check_transaction(checks: Sequence[Check], operations: Sequence[Operation]) -> None:
+def check_transaction(checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read] = ()) -> None:
     """Check keys, sizes and the number of operations; no key is written twice (etcd refuses that)."""
-    assert len(checks) + len(operations) <= METADATA_TRANSACTION_OPERATIONS_MAX, "split the transaction"
+    count = len(checks) + len(operations) + len(reads)
+    assert count <= METADATA_TRANSACTION_OPERATIONS_MAX, "split the transaction"
     assert len({operation.key for operation in operations}) == len(operations), "a key is written twice"
     for check in checks:
         check_key(check.key)

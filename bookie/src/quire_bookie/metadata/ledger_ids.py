@@ -6,12 +6,13 @@ reach 2**31 - 1 the node `/ledgers/idgen-long` is created, and from then on ever
 """
 
 import re
+from collections.abc import Sequence
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError
 from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.epoch import read_epoch
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.metadata.store import ABSENT, Check, Get, MetadataStore, Put
 from quire_bookie.model import IdCounters, LedgerId
 
 _HIGH_ORDER = re.compile(r"HOB-([0-9]{10})")
@@ -56,9 +57,10 @@ class LedgerIds:
 
     async def next_id(self) -> LedgerId:
         """Return a new id. MetadataUnavailableError, MetadataUnknownError (an id may be skipped, which is harmless)."""
-        if await self._store.get(layout.LONG_ID_COUNTERS) is not None:
+        try:
+            number = await self._count(layout.ID_COUNTER, [Check(layout.LONG_ID_COUNTERS, ABSENT)])
+        except BadVersionError:
             return await self._next_long_id()
-        number = await self._count(layout.ID_COUNTER)
         if number < _LOW_ORDER_END:
             return LedgerId(number)
         await self._create(layout.LONG_ID_COUNTERS)
@@ -74,19 +76,26 @@ class LedgerIds:
             raise MetadataError("all ledger ids are used")
         return LedgerId(high << 32 | low)
 
-    async def _count(self, path: str) -> int:
-        """Return the next number of a counter, starting at 1: the put that creates the node (version 0) is skipped."""
+    async def _count(self, path: str, checks: Sequence[Check] = ()) -> int:
+        """Return the next number of a counter, starting at 1: the put that creates the node (version 0) is skipped.
+
+        BadVersionError: a check failed.
+        """
         for attempt in range(1, METADATA_UNKNOWN_RETRIES + 1):
             try:
-                number = await self._store.put(path, b"")
-                if number == 0:
-                    number = await self._store.put(path, b"")
-                return number
+                number = await self._rise(path, checks)
+                return number or await self._rise(path, checks)
             except MetadataUnknownError:
                 # A number of unknown outcome is only skipped.
                 if attempt == METADATA_UNKNOWN_RETRIES:
                     raise
         raise AssertionError("unreachable")
+
+    async def _rise(self, path: str, checks: Sequence[Check]) -> int:
+        (found,) = await self._store.transact(checks, [Put(path, b"")], [Get(path)])
+        if not found:
+            raise MetadataUnknownError(f"{path} is not there after a write")
+        return found[0].version
 
     async def _create(self, path: str) -> None:
         try:

@@ -65,6 +65,24 @@ class Delete:
 Operation: TypeAlias = Put | Delete
 
 
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Part of a read: the node, if it exists."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """Part of a read: the first nodes whose key starts with `prefix`, by key, at most `nodes_max`."""
+
+    prefix: str
+    nodes_max: int
+
+
+Read: TypeAlias = Get | Under
+
+
 class EventKind(Enum):
     """Kind of change. RESYNC: events were lost, list the nodes again."""
 
@@ -114,6 +132,10 @@ class MetadataStore(Protocol):
         """Return the node, linearizable, or None."""
         ...
 
+    async def read(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Return the nodes of each read, linearizable, all at one revision. One request, of at most 100 reads."""
+        ...
+
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
         """Write and return the new version. `expected`: compare-and-set; None: unconditional."""
         ...
@@ -126,8 +148,13 @@ class MetadataStore(Protocol):
         """Remove a node. If it is missing: NodeMissingError without `expected`, BadVersionError with it."""
         ...
 
-    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """Execute all operations if all checks hold, else none: BadVersionError. At most 100 of both together."""
+    async def transact(
+        self, checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read] = ()
+    ) -> list[list[Node]]:
+        """Execute all operations if all checks hold, else none: BadVersionError. At most 100 of all three together.
+
+        Return the nodes of each read, as they are right after the operations.
+        """
         ...
 
     async def children(self, key: str) -> list[str]:

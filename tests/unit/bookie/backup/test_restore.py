@@ -69,8 +69,8 @@ class FailingStore:
     async def put(self, key: str, value: bytes, **options: Any) -> int:
         return int(await self._write(lambda: self._store.put(key, value, **options)))
 
-    async def transact(self, checks: Any, operations: Any) -> None:
-        await self._write(lambda: self._store.transact(checks, operations))
+    async def transact(self, checks: Any, operations: Any, reads: Any = ()) -> Any:
+        return await self._write(lambda: self._store.transact(checks, operations, reads))
 
     async def _write(self, act: Callable[[], Any]) -> Any:
         self.writes += 1

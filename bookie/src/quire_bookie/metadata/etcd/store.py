@@ -30,6 +30,7 @@ from quire_bookie.metadata.etcd.connection import (
     DELETE_RANGE,
     PUT,
     RANGE,
+    READ_TXN,
     TXN,
     CompactedError,
     EtcdConnection,
@@ -41,7 +42,7 @@ from quire_bookie.metadata.etcd.connection import (
 from quire_bookie.metadata.etcd.proto import rpc_pb2 as rpc
 from quire_bookie.metadata.etcd.session import EtcdSession
 from quire_bookie.metadata.etcd.watching import EtcdWatch
-from quire_bookie.metadata.store import ABSENT, Check, MetadataStats, Node, Operation, Put, SessionState
+from quire_bookie.metadata.store import ABSENT, Check, Get, MetadataStats, Node, Operation, Put, Read, SessionState
 from quire_bookie.metadata.url import EtcdLocation
 from quire_bookie.settings.metadata import MetadataSettings
 
@@ -97,6 +98,15 @@ class EtcdMetadataStore:
         answer = await self._call(RANGE, rpc.RangeRequest(key=key.encode()))
         return self._node(answer.kvs[0]) if answer.kvs else None
 
+    async def read(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Return the nodes of each read, all at one revision."""
+        check_transaction((), (), reads)
+        answer = await self._call(READ_TXN, rpc.TxnRequest(success=[_read_op(read) for read in reads]))
+        found = self._found(answer, reads)
+        if found is None:
+            raise MetadataUnavailableError("etcd answered a read with other nodes than it was asked for")
+        return found
+
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
         """Write and return the new version. See the port for errors."""
         check_key(key)
@@ -131,14 +141,21 @@ class EtcdMetadataStore:
         if answer.deleted == 0:
             raise NodeMissingError(f"{key} does not exist")
 
-    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """Execute all operations or none. BadVersionError."""
-        check_transaction(checks, operations)
+    async def transact(
+        self, checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read] = ()
+    ) -> list[list[Node]]:
+        """Execute all operations or none. BadVersionError. etcd executes them in order: the reads see the writes."""
+        check_transaction(checks, operations, reads)
 
-        async def attempt(lease: int) -> None:
-            await self._compare_and(checks, [_request_op(operation, lease) for operation in operations])
+        async def attempt(lease: int) -> list[list[Node]]:
+            steps = [_request_op(operation, lease) for operation in operations]
+            answer = await self._compare_and(checks, [*steps, *(_read_op(read) for read in reads)])
+            found = self._found(answer, reads)
+            if found is None:
+                raise MetadataUnknownError("etcd answered a transaction with other nodes than it was asked for")
+            return found
 
-        await self._with_lease(attempt, any(isinstance(each, Put) and each.ephemeral for each in operations))
+        return await self._with_lease(attempt, any(isinstance(each, Put) and each.ephemeral for each in operations))
 
     async def children(self, key: str) -> list[str]:
         """Return the names of the direct children. Many nodes below one child cost only one page."""
@@ -241,12 +258,21 @@ class EtcdMetadataStore:
             self._session.lease_gone(lease)
             return await attempt(await self._session.ensure())
 
-    async def _compare_and(self, checks: Sequence[Check], operations: list[rpc.RequestOp]) -> None:
+    async def _compare_and(self, checks: Sequence[Check], operations: list[rpc.RequestOp]) -> rpc.TxnResponse:
         request = rpc.TxnRequest(compare=[_compare(check) for check in checks], success=operations)
         answer = await self._call(TXN, request)
         if not answer.succeeded:
             wanted = ", ".join(f"{check.key} at {_version_text(check.version)}" for check in checks)
             raise BadVersionError(f"not as expected: {wanted}")
+        found: rpc.TxnResponse = answer
+        return found
+
+    def _found(self, answer: rpc.TxnResponse, reads: Sequence[Read]) -> list[list[Node]] | None:
+        """Return the nodes of the reads, which are the last steps of a transaction; None if they are others."""
+        answers = answer.responses[max(0, len(answer.responses) - len(reads)) :]
+        found = [[self._node(kv) for kv in one.response_range.kvs] for one in answers]
+        fits = len(found) == len(reads) and all(map(_answers, reads, found))
+        return found if fits else None
 
     async def _count(self, parent: str) -> int:
         """Return the next number of a counter. A count of unknown outcome only skips a number."""
@@ -282,6 +308,20 @@ def _request_op(operation: Operation, lease: int) -> rpc.RequestOp:
         put = rpc.PutRequest(key=key, value=operation.value, lease=lease if operation.ephemeral else 0)
         return rpc.RequestOp(request_put=put)
     return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=key))
+
+
+def _read_op(read: Read) -> rpc.RequestOp:
+    if isinstance(read, Get):
+        return rpc.RequestOp(request_range=rpc.RangeRequest(key=read.key.encode()))
+    start = read.prefix.encode()
+    request = rpc.RangeRequest(key=start, range_end=prefix_end(start), limit=read.nodes_max)
+    return rpc.RequestOp(request_range=request)
+
+
+def _answers(read: Read, nodes: list[Node]) -> bool:
+    if isinstance(read, Get):
+        return [node.key for node in nodes] in ([], [read.key])
+    return len(nodes) <= read.nodes_max and all(node.key.startswith(read.prefix) for node in nodes)
 
 
 def _version_text(version: int) -> str:

@@ -33,7 +33,7 @@ from quire_bookie.metadata.local.change_format import (
 )
 from quire_bookie.metadata.local.change_log import ChangeLog, LogWriter, write_log
 from quire_bookie.metadata.local.inspection import FILE_NAME, Rows, history_checksum, read_history
-from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, Node, Operation, Put
+from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, Get, Node, Operation, Put, Read
 
 _log = logging.getLogger("quire.metadata.local")
 Row = tuple[bytes, bytes, int, int]
@@ -141,6 +141,18 @@ class Database:
         row = self._connection.execute(query, (key.encode(),)).fetchone()
         return None if row is None else _node(row)
 
+    def read(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Return the nodes of each read. Nothing is written in between: this thread is the only writer."""
+        return [self._read(read) for read in reads]
+
+    def _read(self, read: Read) -> list[Node]:
+        if isinstance(read, Get):
+            node = self.get(read.key)
+            return [] if node is None else [node]
+        query = "SELECT key, value, version, ephemeral FROM nodes WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
+        start = read.prefix.encode()
+        return [_node(row) for row in self._connection.execute(query, (start, prefix_end(start), read.nodes_max))]
+
     def children(self, key: str) -> list[str]:
         """Return the names of direct children; the cost is per child, not per node below it."""
         base = key.rstrip("/").encode() + b"/"
@@ -184,8 +196,10 @@ class Database:
             raise NodeMissingError(f"{key} does not exist")
         self._remove(key)
 
-    def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
-        """Verify all checks before the first write, so that a failed one leaves nothing to undo."""
+    def transact(
+        self, checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read]
+    ) -> list[list[Node]]:
+        """Verify all checks before the first write, so that a failed one leaves nothing to undo. Read after them."""
         for check in checks:
             current = self._version(check.key)
             if current != check.version:
@@ -195,6 +209,7 @@ class Database:
                 self.put(operation.key, operation.value, None, operation.ephemeral)
             elif self._version(operation.key) != ABSENT:
                 self._remove(operation.key)
+        return self.read(reads)
 
     def delete_ephemeral(self) -> None:
         """Remove all nodes of the session."""

@@ -16,7 +16,7 @@ from quire_bookie.errors import StartupError
 from quire_bookie.metadata.contract import check_key, check_transaction, check_value, prefix_end, sequence_parent
 from quire_bookie.metadata.event_queue import EventQueue
 from quire_bookie.metadata.local.worker import DatabaseThread
-from quire_bookie.metadata.store import Check, Event, MetadataStats, Node, Operation, SessionState
+from quire_bookie.metadata.store import Check, Event, MetadataStats, Node, Operation, Read, SessionState
 
 _LOCK_NAME = "LOCK"
 
@@ -51,6 +51,11 @@ class LocalMetadataStore:
         """Return the node, or None."""
         return await self._thread.read(lambda database: database.get(key))
 
+    async def read(self, reads: Sequence[Read]) -> list[list[Node]]:
+        """Return the nodes of each read, all of one state."""
+        check_transaction((), (), reads)
+        return await self._thread.read(lambda database: database.read(reads))
+
     async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
         """Write and return the new version; durable. BadVersionError, MetadataUnavailableError."""
         check_key(key)
@@ -68,10 +73,12 @@ class LocalMetadataStore:
         check_key(key)
         await self._thread.write(lambda database: database.delete(key, expected))
 
-    async def transact(self, checks: Sequence[Check], operations: Sequence[Operation]) -> None:
+    async def transact(
+        self, checks: Sequence[Check], operations: Sequence[Operation], reads: Sequence[Read] = ()
+    ) -> list[list[Node]]:
         """Execute all operations or none. BadVersionError."""
-        check_transaction(checks, operations)
-        await self._thread.write(lambda database: database.transact(checks, operations))
+        check_transaction(checks, operations, reads)
+        return await self._thread.write(lambda database: database.transact(checks, operations, reads))
 
     async def children(self, key: str) -> list[str]:
         """Return the names of the direct children, sorted."""
