@@ -19,7 +19,9 @@ from quire_bookie.metadata.store import (
     Get,
     MetadataStore,
     Node,
+    Operation,
     Put,
+    Read,
     Under,
     Watch,
 )
@@ -292,8 +294,8 @@ async def test_a_transaction_returns_nodes_as_they_are_after_it(store: MetadataS
     await store.put("/list", b"old")
     await store.put("/list/gone", b"")
     await store.put("/list/kept", b"k")
-    reads = [Get("/list"), Under("/list/", 5), Get("/counter")]
-    operations = [Put("/list", b"new"), Delete("/list/gone"), Put("/counter", b"")]
+    reads: list[Read] = [Get("/list"), Under("/list/", 5), Get("/counter")]
+    operations: list[Operation] = [Put("/list", b"new"), Delete("/list/gone"), Put("/counter", b"")]
     found = await store.transact([Check("/list", 0), Check("/counter", ABSENT)], operations, reads)
     assert found == [[Node("/list", b"new", 1)], [Node("/list/kept", b"k", 0)], [Node("/counter", b"", 0)]]
     with pytest.raises(BadVersionError):

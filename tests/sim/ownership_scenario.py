@@ -17,6 +17,7 @@ from quire_bookie.metadata.store import Node
 from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.names import NamespaceName
+from quire_broker.ownership.claims import BundleClaim
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners
 from quire_broker.policies.store import PolicyStore
@@ -187,14 +188,15 @@ class Broker:
                 await ledger.close()
 
     async def _opened(self) -> bool:
-        """Open the ledger as the broker's topics do: only if the tenure is confirmed before and after."""
+        """Open the ledger as the topics of a broker do: the tenure is confirmed when its list is read, or later."""
         if self.ledger is not None and self.ledger.state is ManagedLedgerState.OPEN:
             return True
-        tenure = await self.owners.confirmed_tenure(BUNDLE)
-        if not tenure:
+        claim = BundleClaim(self.owners, BUNDLE)
+        if not claim.tenure:
             return False
-        ledger = await self.factory.open(NAME)
-        if await self.owners.confirmed_tenure(BUNDLE) != tenure:
+        ledger = await self.factory.open(NAME, claim=claim)
+        now = self.owners.tenure(BUNDLE) if claim.is_confirmed else await self.owners.confirmed_tenure(BUNDLE)
+        if now != claim.tenure:
             await ledger.close()
             return False
         self.ledger = ledger

@@ -124,7 +124,7 @@ class _Building:
         self, policies: PolicyStore, lookups: Lookups, factory: ManagedLedgerFactory, names: ProducerNames
     ) -> BrokerParts:
         settings, clock, chance = self._settings, self._clock, self._chance
-        topics = Topics(factory, policies, settings.topics, self.background, clock, lookups.tenure)
+        topics = Topics(factory, policies, settings.topics, self.background, clock, lookups)
         authorization = Authorization(policies, settings.access.super_users, settings.access.proxy_roles)
         return BrokerParts(
             settings=settings.session,

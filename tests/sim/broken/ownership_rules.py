@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quire_bookie.errors import BadVersionError
-from quire_bookie.metadata.store import Check, Operation
+from quire_bookie.metadata.store import Check, Node, Operation, Read
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.preparation import Preparation
 from quire_broker.managed_ledger.stored_passwords import to_read
+from quire_broker.ownership.claims import BundleClaim
 from quire_broker.ownership.owners import Bundle, Owners
 from tests.sim.broken.variant import Variant, replaced
 
@@ -31,12 +32,15 @@ def _list_written_without_compare() -> tuple[Any, ...]:
     proper: Callable[..., Any] = StoredNode.write
 
     async def broken(
-        self: StoredNode, value: bytes, also: Sequence[Operation] = (), checks: Sequence[Check] = ()
-    ) -> None:
+        self: StoredNode,
+        value: bytes,
+        also: Sequence[Operation] = (),
+        checks: Sequence[Check] = (),
+        reads: Sequence[Read] = (),
+    ) -> Any:
         while True:
             try:
-                await proper(self, value, also, checks)
-                return
+                return await proper(self, value, also, checks, reads)
             except BadVersionError:
                 await self.load()
 
@@ -64,7 +68,10 @@ def _opened_without_reading_the_node() -> tuple[Any, ...]:
     async def broken(self: Owners, bundle: Bundle) -> int:
         return self.tenure(bundle)
 
-    return (replaced(Owners, "confirmed_tenure", broken),)
+    def unread(self: BundleClaim, node: Node | None) -> None:
+        self.is_confirmed = self.tenure != 0
+
+    return (replaced(Owners, "confirmed_tenure", broken), replaced(BundleClaim, "check", unread))
 
 
 def _prepared_ledger_unchecked() -> tuple[Any, ...]:

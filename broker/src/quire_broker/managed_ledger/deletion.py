@@ -10,14 +10,15 @@ its record is unclaimed and removes it, so a ledger is either used or deleted.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
-from quire_bookie.metadata.store import Check, Delete, MetadataStore, Put
+from quire_bookie.metadata.store import Check, Delete, MetadataStore, Node, Put, Under
 from quire_bookie.model import LedgerId
+from quire_broker.limits import RECORDS_READ_MAX
 from quire_broker.managed_ledger.ledger_port import Ledgers
 
 _log = logging.getLogger("quire.managed_ledger")
@@ -71,9 +72,17 @@ class Deletions:
             self._idle.clear()
             self._background.spawn(self._delete_all(fresh), f"deletion of ledgers {fresh}")
 
-    async def resume(self) -> None:
-        """Continue the deletions that an earlier owner left unfinished."""
-        names = await self._store.children(self._base)
+    @property
+    def records(self) -> Under:
+        """The read of the records; one more than are handled at once."""
+        return Under(f"{self._base}/", RECORDS_READ_MAX + 1)
+
+    async def resume(self, records: Sequence[Node] | None = None) -> None:
+        """Continue the deletions that an earlier owner left unfinished. `records`: if all were just read."""
+        if records is None:
+            names = await self._store.children(self._base)
+        else:
+            names = [record.key.removeprefix(f"{self._base}/") for record in records]
         self.begin(int(name) for name in names if name.isdecimal())
 
     async def _delete_all(self, ledger_ids: list[int]) -> None:

@@ -16,6 +16,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
 from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
+from quire_broker.managed_ledger.claim import Claim
 from quire_broker.managed_ledger.compacted_ledgers import LEDGER_PROPERTY
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, decode_node
@@ -36,6 +37,7 @@ from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
+_DISCARD_S = 5.0  # to delete a ledger that was created for an opening which failed
 _SEGMENTS_AT_ONCE = 50  # the same as the number of ledgers that leave a list in one transaction
 
 
@@ -84,13 +86,18 @@ class ManagedLedgerFactory:
         ]
 
     async def open(
-        self, name: str, *, create: bool = True, settings: ManagedLedgerSettings | None = None
+        self,
+        name: str,
+        *,
+        create: bool = True,
+        settings: ManagedLedgerSettings | None = None,
+        claim: Claim | None = None,
     ) -> ManagedLedger:
         """Open the managed ledger `name` (`<tenant>/<namespace>/persistent/<encoded topic>`).
 
         Returns the same one if it is already open, and opens it again if it was fenced or closed.
         ManagedLedgerMissingError without `create`; ManagedLedgerFencedError if another owner opened it meanwhile;
-        CursorStateError.
+        CursorStateError. `claim`: checked before anything is changed, unless it is already open or being opened.
         """
         if self._closed:
             raise ManagedLedgerClosedError("the factory is closed")
@@ -99,7 +106,7 @@ class ManagedLedgerFactory:
             del self._open[name]
             task = None
         if task is None:
-            work = self._open_one(name, create=create, settings=settings or self._settings)
+            work = self._open_one(name, claim, create=create, settings=settings or self._settings)
             task = self._open[name] = self._background.spawn(work, f"opening of {name}")
         try:
             return await asyncio.shield(task)
@@ -116,27 +123,35 @@ class ManagedLedgerFactory:
             return True
         return task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
-    async def _open_one(self, name: str, *, create: bool, settings: ManagedLedgerSettings) -> ManagedLedger:
+    async def _open_one(
+        self, name: str, claim: Claim | None, *, create: bool, settings: ManagedLedgerSettings
+    ) -> ManagedLedger:
         prepared = self._prepared.pop(name, None)
         if prepared is not None:
             try:
                 if prepared.context.settings == settings:
-                    return await self._take_over(name, prepared, create=create, settings=settings)
+                    return await self._take_over(name, prepared, claim, create=create, settings=settings)
             except OutdatedError as error:
                 _log.info("opening it without preparation: %s", error)
             finally:
                 if not prepared.is_used:
                     self._discard(prepared)
-        return await self._take_over(name, None, create=create, settings=settings)
+        return await self._take_over(name, None, claim, create=create, settings=settings)
 
     async def _take_over(
-        self, name: str, prepared: Preparation | None, *, create: bool, settings: ManagedLedgerSettings
+        self,
+        name: str,
+        prepared: Preparation | None,
+        claim: Claim | None,
+        *,
+        create: bool,
+        settings: ManagedLedgerSettings,
     ) -> ManagedLedger:
         context = self._context(name, settings)
         try:
-            ledger = await open_managed_ledger(context, self.cache.topic(), prepared, create=create)
+            ledger = await open_managed_ledger(context, self.cache.topic(), prepared, claim, create=create)
         except BaseException:
-            await context.background.close()
+            self._background.start(_end(context), f"the end of an opening of {name}")
             raise
         self._upkeep.add(ledger)
         ledger.on_event = partial(self._upkeep.wake, ledger)
@@ -254,6 +269,12 @@ class ManagedLedgerFactory:
         if task is not None and task.done() and self._finished(task):
             del self._open[ledger.name]
         return None
+
+
+async def _end(context: ManagedLedgerContext) -> None:
+    """End the tasks of an opening that failed; a ledger that it created is deleted before, if that takes no time."""
+    await context.background.settle(_DISCARD_S)
+    await context.background.close()
 
 
 async def _delete_stored(context: ManagedLedgerContext) -> None:

@@ -10,14 +10,17 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from math import inf
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.metadata.retrying import retry_unavailable
+from quire_bookie.metadata.store import Node
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
 from quire_broker.managed_ledger.appending.appender import Appender
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState
+from quire_broker.managed_ledger.claim import Claim
 from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
@@ -33,7 +36,7 @@ from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
-from quire_broker.managed_ledger.preparation import Ahead, Preparation
+from quire_broker.managed_ledger.preparation import Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
@@ -523,28 +526,38 @@ class ManagedLedger:
         if self.state is ManagedLedgerState.CLOSED:
             raise ManagedLedgerClosedError(f"{self.name} is closed")
 
-    async def recover_cursors(self, ahead: Ahead | None) -> None:
-        """Load every stored cursor. Part of opening."""
-        await self._cursors.recover(None if ahead is None else ahead.cursors)
+    async def recover_cursors(self, known: Mapping[str, Node] | None) -> None:
+        """Load every stored cursor. Part of opening. `known`: their nodes by their encoded names, if just read."""
+        await self._cursors.recover(known)
 
 
 async def open_managed_ledger(
-    context: ManagedLedgerContext, cache: TopicCache, prepared: Preparation | None, *, create: bool
+    context: ManagedLedgerContext,
+    cache: TopicCache,
+    prepared: Preparation | None,
+    claim: Claim | None,
+    *,
+    create: bool,
 ) -> ManagedLedger:
-    """Take over and load one managed ledger. Waits while the metadata store is unavailable.
+    """Take over and load one managed ledger. Waits while the metadata store is unavailable. Errors of the claim.
 
     After an error nothing is open; the prepared ledger is the caller's, unless `is_used`.
     """
-    wait_s, ahead = context.settings.metadata_retry_s, None if prepared is None else prepared.ahead
-    opened = await retry_unavailable(lambda: open_list(context, prepared, create=create), context.backoff(), wait_s)
-    ledger = ManagedLedger(context, opened, cache)
-    ledger.was_read_ahead = ahead is not None
+    wait_s = context.settings.metadata_retry_s
+    take = partial(open_list, context, prepared, claim, create=create)
+    opened = await retry_unavailable(take, context.backoff(), wait_s)
+    ledger, beside = ManagedLedger(context, opened, cache), opened.beside
+    ledger.was_read_ahead = prepared is not None and prepared.ahead is not None
     try:
-        await retry_unavailable(lambda: ledger.recover_cursors(ahead), context.backoff(), wait_s)
-        for resume in (context.deletions.resume, context.segments.resume):
-            context.background.start(
-                retry_unavailable(resume, context.backoff(), wait_s), f"deletions of {context.name} that were left"
-            )
+        await retry_unavailable(lambda: ledger.recover_cursors(beside.cursors), context.backoff(), wait_s)
+        for resume in (
+            partial(context.deletions.resume, beside.ledger_records),
+            partial(context.segments.resume, beside.segment_records),
+        ):
+            if resume.args != ([],):
+                context.background.start(
+                    retry_unavailable(resume, context.backoff(), wait_s), f"deletions of {context.name} that were left"
+                )
     except BaseException:
         ledger.stop()
         await ledger.release()

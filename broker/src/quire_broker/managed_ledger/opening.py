@@ -4,14 +4,28 @@ The take-over is safe for two reasons. The last ledger is opened with recovery, 
 more in it. The list is changed by compare-and-set before anything is written to the new ledger, so the former owner
 can add no ledger of its own. The owner that loses the compare-and-set deletes the ledger that it just created. A
 prepared ledger (`preparation`) and nodes that were read ahead are checked by the same compare-and-set.
+
+    read            the list, and with it the node of the claim: who owns it
+    at once         the end of the last ledger, recovered if it is not closed; the next ledger
+    one write       the list with the new ledger; it also reads the cursors and what earlier owners left to delete
 """
 
 import logging
+from asyncio import Task
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quire_bookie.errors import BadVersionError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
-from quire_bookie.metadata.store import Check, Operation
+from quire_bookie.errors import (
+    BadVersionError,
+    LedgerError,
+    MetadataUnavailableError,
+    NoSuchLedgerError,
+    NotEnoughBookiesError,
+)
+from quire_bookie.metadata.store import Check, Get, Node, Operation, Under
+from quire_broker.limits import CURSORS_READ_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts
+from quire_broker.managed_ledger.claim import Claim
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError, ManagedLedgerMissingError, OutdatedError
 from quire_broker.managed_ledger.ledger_port import Writer
@@ -25,21 +39,45 @@ _log = logging.getLogger("quire.managed_ledger")
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Nodes that the transaction which took over the list read; None: not read, or too many."""
+
+    cursors: Mapping[str, Node] | None = None
+    """By their encoded names."""
+    ledger_records: Sequence[Node] | None = None
+    segment_records: Sequence[Node] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """A list that is ours. `writer` is None if it is terminated, or if too few bookies are available."""
 
     lists: ListStore
     writer: Writer | None
+    beside: Beside = Beside()
 
 
-async def open_list(context: ManagedLedgerContext, prepared: Preparation | None, *, create: bool) -> Opened:
-    """Take over the managed ledger. ManagedLedgerMissingError, ManagedLedgerFencedError; errors of client and store."""
+async def open_list(
+    context: ManagedLedgerContext, prepared: Preparation | None, claim: Claim | None, *, create: bool
+) -> Opened:
+    """Take over the managed ledger. ManagedLedgerMissingError, ManagedLedgerFencedError; errors of client and store.
+
+    Errors of the claim.
+    """
     stored = context.node(node_path(context.name))
     ahead = None if prepared is None else prepared.ahead
-    node = await _load(context, stored, ahead, create=create)
+    node = await _load(context, stored, ahead, claim, create=create)
     if prepared is not None and not prepared.follows(node.ledgers):
         raise OutdatedError(f"{context.name} has a newer ledger than the prepared one")
-    last = await _recover_last(context, node, ahead)
+    begins = prepared is None and node.terminated is None
+    making = context.background.spawn(_make_ledger(context), f"next ledger of {context.name}") if begins else None
+    try:
+        last = await _recover_last(context, node, ahead)
+        made = None if making is None else await making
+    except BaseException:
+        if making is not None:
+            context.background.start(_discard_made(context, making), f"discarding the next ledger of {context.name}")
+        raise
     records = list(node.ledgers)
     if records and last is None:
         records.pop()  # the ledger was deleted before its removal from the list became known here
@@ -49,7 +87,7 @@ async def open_list(context: ManagedLedgerContext, prepared: Preparation | None,
     if last is not None:
         closed_ms = records[-1].closed_ms if records[-1].offloaded else context.clock.now_ms()
         records[-1] = records[-1].closed(last.entries, last.size_bytes, closed_ms)
-    writer = await _make_ledger(context) if prepared is None else prepared.writer
+    writer = made if prepared is None else prepared.writer
     if writer is None:
         # Readers are served, and the next append tries again. The compare-and-set below also fences the former owner.
         dropped = [record.ledger_id for record in records[:-1] if record.entries == 0]
@@ -65,31 +103,48 @@ async def open_list(context: ManagedLedgerContext, prepared: Preparation | None,
         prepared.is_used = True  # a list may contain it, also if this call is cancelled
         also += prepared.operations
         checks = prepared.checks
+    cursors = Under(f"{stored.key}/", CURSORS_READ_MAX + 1)
+    reads = [cursors, context.deletions.records, context.segments.records]
     try:
-        await stored.write(encode_list(target), also, checks)
+        found = await stored.write(encode_list(target), also, checks, reads)
     except BadVersionError as error:
         if prepared is not None:
             prepared.is_used = False
             raise OutdatedError(f"{context.name} has changed since it was prepared") from error
-        if writer is not None:
-            context.background.spawn(context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
+        _discard(context, writer)
         raise ManagedLedgerFencedError(f"{context.name} was opened by another owner at the same time") from error
+    except MetadataUnavailableError:  # certainly not written: the next attempt creates another ledger
+        if prepared is None:
+            _discard(context, writer)
+        raise
     context.deletions.begin(dropped)
     ledgers = LedgerList(kept, None if writer is None else 0)
-    return Opened(ListStore(context.name, stored, target, ledgers, context.deletions, context.segments), writer)
+    lists = ListStore(context.name, stored, target, ledgers, context.deletions, context.segments)
+    return Opened(lists, writer, Beside() if found is None else _beside(cursors, reads, found))
+
+
+def _beside(cursors: Under, reads: Sequence[Under], found: Sequence[list[Node]]) -> Beside:
+    """Return the nodes of each read that is complete."""
+    nodes, ledgers, segments = (
+        None if len(each) >= read.nodes_max else each for read, each in zip(reads, found, strict=True)
+    )
+    named = None if nodes is None else {node.key.removeprefix(cursors.prefix): node for node in nodes}
+    return Beside(named, ledgers, segments)
 
 
 async def _load(
-    context: ManagedLedgerContext, stored: StoredNode, ahead: Ahead | None, *, create: bool
+    context: ManagedLedgerContext, stored: StoredNode, ahead: Ahead | None, claim: Claim | None, *, create: bool
 ) -> LedgerListNode:
-    value = await stored.load() if ahead is None else stored.adopt(ahead.node)
-    if value is None:
-        if not create:
-            raise ManagedLedgerMissingError(f"{context.name} does not exist")
-        try:
-            await stored.write(b"")
-        except BadVersionError:
-            value = await stored.load()
+    """Return the list; an empty one if there is none and it may be created."""
+    keys = [stored.key] if ahead is None else []
+    keys += [] if claim is None else [claim.key]
+    read = await context.store.read([Get(key) for key in keys]) if keys else []
+    nodes = {node.key: node for found in read for node in found}
+    if claim is not None:
+        claim.check(nodes.get(claim.key))
+    value = stored.adopt(nodes.get(stored.key) if ahead is None else ahead.node)
+    if value is None and not create:
+        raise ManagedLedgerMissingError(f"{context.name} does not exist")
     return decode_list(value or b"")
 
 
@@ -108,6 +163,15 @@ async def _recover_last(
             return ClosedCounts(node.ledgers[-1].entries, node.ledgers[-1].size_bytes)
         _log.warning("the last ledger %d of %s does not exist and is removed from the list", last, context.name)
         return None
+
+
+def _discard(context: ManagedLedgerContext, writer: Writer | None) -> None:
+    if writer is not None:
+        context.background.start(context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
+
+
+async def _discard_made(context: ManagedLedgerContext, making: "Task[Writer | None]") -> None:
+    _discard(context, await making)
 
 
 async def _make_ledger(context: ManagedLedgerContext) -> Writer | None:

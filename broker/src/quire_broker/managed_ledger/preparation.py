@@ -1,23 +1,22 @@
 """Prepares the opening of a managed ledger that another owner still writes, so that it takes one read and one write.
 
     prepare      while the other owner writes: create the ledger to write to next, recorded as unreferenced
-    look_ahead   when the other owner has closed: read the list, the end of its last ledger, and the cursors
-    open_list    one transaction: list and cursors as read, new ledger as created -> a list with the new ledger
+    look_ahead   when the other owner has closed: read the list and the end of its last ledger
+    open_list    one transaction: list as read, new ledger as created -> a list with the new ledger; reads the cursors
 
-Nothing prepared is trusted. The transaction checks the version of each node that was read ahead, that the metadata of
+Nothing prepared is trusted. The transaction checks the version of the list that was read ahead, that the metadata of
 the new ledger are as they were created, and that no client has begun to delete it. Any client may delete a ledger that
 is recorded as unreferenced, and entries written to it afterwards would be lost. The last ledger of the list is not
 recovered only if its metadata say that it is closed, which never changes again.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import Check, Node, Operation
 from quire_bookie.model import LedgerId, LedgerState
-from quire_broker.limits import CURSORS_AHEAD_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.ledger_port import Writer
@@ -34,13 +33,6 @@ class Ahead:
     """The list of ledgers."""
     closed: tuple[int, ClosedCounts] | None
     """Id and counts of the last ledger, if its metadata say that it is closed."""
-    cursors: Mapping[str, Node] | None
-    """The nodes of all cursors by their encoded names; None if they are too many for one transaction."""
-
-    @property
-    def checks(self) -> list[Check]:
-        """The checks of a transaction that the cursors are still as they were read."""
-        return [Check(node.key, node.version) for node in (self.cursors or {}).values()]
 
 
 @dataclass(slots=True)
@@ -58,8 +50,7 @@ class Preparation:
     @property
     def checks(self) -> list[Check]:
         """The checks of the transaction that puts the ledger into a list."""
-        unclaimed = self.context.deletions.unclaimed(self.writer.ledger_id)
-        return [self.writer.metadata_check, unclaimed, *(self.ahead.checks if self.ahead is not None else ())]
+        return [self.writer.metadata_check, self.context.deletions.unclaimed(self.writer.ledger_id)]
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -104,11 +95,8 @@ async def prepare(context: ManagedLedgerContext) -> Preparation | None:
 
 
 async def _look_ahead(context: ManagedLedgerContext, last_ledger: int | None) -> Ahead | None:
-    path = node_path(context.name)
-    node, closed, cursors = await asyncio.gather(
-        context.store.get(path), _closed(context, last_ledger), _cursors(context, f"{path}/")
-    )
-    return None if node is None else Ahead(node, closed, cursors)
+    node, closed = await asyncio.gather(context.store.get(node_path(context.name)), _closed(context, last_ledger))
+    return None if node is None else Ahead(node, closed)
 
 
 async def _closed(context: ManagedLedgerContext, ledger_id: int | None) -> tuple[int, ClosedCounts] | None:
@@ -121,12 +109,3 @@ async def _closed(context: ManagedLedgerContext, ledger_id: int | None) -> tuple
     if metadata.state is not LedgerState.CLOSED:
         return None
     return ledger_id, ClosedCounts(metadata.last_entry + 1, metadata.length)
-
-
-async def _cursors(context: ManagedLedgerContext, prefix: str) -> Mapping[str, Node] | None:
-    found: dict[str, Node] = {}
-    async for page in context.store.scan(prefix, page_keys=CURSORS_AHEAD_MAX + 1):
-        found |= {node.key.removeprefix(prefix): node for node in page}
-        if len(found) > CURSORS_AHEAD_MAX:
-            return None
-    return found

@@ -8,13 +8,14 @@ deletion of a managed ledger of that name continues the work. Objects that an ab
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import ConfigError, MetadataError, NodeMissingError, ObjectStoreError
-from quire_bookie.metadata.store import MetadataStore, Put
+from quire_bookie.metadata.store import MetadataStore, Node, Put, Under
+from quire_broker.limits import RECORDS_READ_MAX
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.offload.tier import Tier
 
@@ -58,16 +59,26 @@ class SegmentDeletions:
                     self._delete_until_gone(ledger_id, context), f"deletion of the objects of ledger {ledger_id}"
                 )
 
-    async def resume(self) -> None:
-        """Continue the deletions that an earlier owner left unfinished."""
-        self.begin(await self._recorded())
+    @property
+    def records(self) -> Under:
+        """The read of the records; one more than are handled at once."""
+        return Under(f"{self._base}/", RECORDS_READ_MAX + 1)
 
-    async def _recorded(self) -> list[tuple[int, OffloadContext]]:
+    async def resume(self, records: Sequence[Node] | None = None) -> None:
+        """Continue the deletions that an earlier owner left unfinished. `records`: if all were just read."""
+        self.begin(self._decoded(await self._recorded() if records is None else records))
+
+    async def _recorded(self) -> list[Node]:
+        names = await self._store.children(self._base)
+        nodes = [await self._store.get(f"{self._base}/{name}") for name in names]
+        return [node for node in nodes if node is not None]
+
+    def _decoded(self, records: Sequence[Node]) -> list[tuple[int, OffloadContext]]:
         found = []
-        for name in await self._store.children(self._base):
+        for node in records:
+            name = node.key.removeprefix(f"{self._base}/")
             ledger, _, uuid = name.partition(":")
-            node = await self._store.get(f"{self._base}/{name}")
-            if node is None or not ledger.isdecimal():
+            if not ledger.isdecimal():
                 continue
             try:
                 value = json.loads(node.value)
@@ -107,7 +118,7 @@ class SegmentDeletions:
     async def delete_recorded(self, timeout_s: float) -> None:
         """Delete the recorded objects of a deleted managed ledger as far as possible now; the records keep the rest."""
         try:
-            for ledger_id, context in await self._recorded():
+            for ledger_id, context in self._decoded(await self._recorded()):
                 async with asyncio.timeout(timeout_s):
                     await self._delete_now(ledger_id, context)
         except (ObjectStoreError, ConfigError, MetadataError, TimeoutError) as error:

@@ -12,6 +12,7 @@ from typing import Protocol
 from quire_broker.errors import NotFoundError, TopicNotFoundError
 from quire_broker.limits import LOOKUP_HOLD_S, LOOKUP_RECHECK_S
 from quire_broker.names import TopicName
+from quire_broker.ownership.claims import BundleClaim
 from quire_broker.ownership.owners import Bundle, BundleMovesError, Owner, Owners
 from quire_broker.ownership.reachability import Reachability
 
@@ -106,3 +107,9 @@ class Lookups:
         if await self._owners.arrivals.wait(bundle.key) or not read:
             return self._owners.tenure(bundle)
         return await self._owners.confirmed_tenure(bundle)
+
+    async def claim(self, topic: TopicName) -> BundleClaim:
+        """Return a claim on the topic's ledger. Takes no bundle, and waits as `tenure` does."""
+        bundle = await self._owners.bundle_of(topic)
+        await self._owners.arrivals.wait(bundle.key)
+        return BundleClaim(self._owners, bundle)

@@ -233,7 +233,7 @@ class Owners:
         A broker that was cut off from the store notices here that its node is gone, before an event of it arrives.
         """
         if self.certain(bundle):
-            self._compare(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
+            self.compare(bundle, self._tenures[bundle], await self._metadata.get(bundle.key))
         return self.tenure(bundle)
 
     async def owner_of(self, bundle: Bundle, *, take: bool = True, known: Node | None = None) -> Owner | None:
@@ -569,9 +569,9 @@ class Owners:
         tenure = self._tenures.get(bundle)
         read = partial(self._metadata.get, bundle.key)
         node = await with_retries(read, f"read the owner of {bundle}", log.warning)
-        self._compare(bundle, tenure, node)
+        self.compare(bundle, tenure, node)
 
-    def _compare(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
+    def compare(self, bundle: Bundle, tenure: int | None, node: Node | None) -> None:
         """Doubt the bundle if its node, which was read during this tenure, is gone or another broker's."""
         if (node is not None and node.owned) or not self.certain(bundle) or self._tenures[bundle] != tenure:
             return

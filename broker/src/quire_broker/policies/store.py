@@ -26,7 +26,7 @@ from quire_bookie.errors import (
     NodeMissingError,
 )
 from quire_bookie.metadata.retrying import watch_with_retries
-from quire_bookie.metadata.store import ABSENT, Check, EventKind, MetadataStore, Put
+from quire_bookie.metadata.store import ABSENT, Check, EventKind, Get, MetadataStore, Put
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.names import NamespaceName, TopicName, decode_name, topic_of
@@ -124,6 +124,10 @@ def nodes_of(topic: TopicName) -> tuple[str, ...]:
 
 def _partitioned_key(topic: TopicName) -> str:
     return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{topic.encoded_local}"
+
+
+def _count_in(partitioned: Json | None) -> int:
+    return 0 if partitioned is None or partitioned.get("deleted") else int(partitioned.get("partitions", 0))
 
 
 @dataclass(slots=True)
@@ -475,8 +479,18 @@ class PolicyStore:
         key = _partitioned_key(topic)
         if fresh and key in self._cache:
             self._cache[key].until = 0.0
-        found = await self._read(key)
-        return 0 if found is None or found.get("deleted") else int(found.get("partitions", 0))
+        return _count_in(await self._read(key))
+
+    async def partitions_beside(self, topic: TopicName, other: str) -> tuple[int, bool]:
+        """Return what `partitions` does, and whether another node exists if that is 0. One request."""
+        key, now = _partitioned_key(topic), asyncio.get_running_loop().time()
+        if key in self._cache:
+            count = await self.partitions(topic)
+            return count, not count and await self._metadata.get(other) is not None
+        found, beside = await self._metadata.read([Get(key), Get(other)])
+        for node in found:
+            self._cache[key] = _Cached(decode_json(key, node.value), now + POLICIES_CACHE_S)
+        return _count_in(self._cache[key].value if found else None), bool(beside)
 
     async def was_added(self, partition: TopicName) -> bool:
         """Return whether a partition was added to an existing topic."""

@@ -13,6 +13,7 @@ from quire_broker.limits import UNUSED_TOPIC_S
 from quire_broker.names import TopicName
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.topic.claims import TopicOwnership
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire.kinds import Moved
@@ -35,19 +36,16 @@ class NonPersistentTopics:
         settings: NonPersistentSettings,
         subscriptions: DispatchSettings,
         background: Background,
-        tenure: Callable[[TopicName, bool], Awaitable[int]],
+        ownership: TopicOwnership,
         may_create: Callable[[TopicName, Json], Awaitable[bool]],
         limit: Callable[[ServedTopic, Json], None],
     ) -> None:
-        """`tenure` of a topic's ownership; `may_create`: whether a client's first use creates a topic.
-
-        `limit` applies the rates of policies to a topic.
-        """
+        """`may_create`: whether a client's first use creates a topic; `limit` applies the rates of policies to it."""
         self._policies = policies
         self._settings = settings
         self._subscriptions = subscriptions
         self._background = background
-        self._tenure = tenure
+        self._ownership = ownership
         self._may_create = may_create
         self._limit = limit
         self._topics: dict[TopicName, NonPersistentTopic] = {}
@@ -103,7 +101,7 @@ class NonPersistentTopics:
         if not recorded and not may_create and not (create and await self._may_create(name, policies)):
             raise TopicNotFoundError(f"Topic {name} not found")
         name.require_creatable()
-        if not await self._tenure(name, True):
+        if not await self._ownership.tenure(name, True):
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         if self._closed:
             raise ServiceNotReadyError("this broker is shutting down")

@@ -1,7 +1,7 @@
 """The topics that this broker has loaded: loads each topic once, keeps it until it is unloaded, finds it by name.
 
 Concurrent loads of one topic share one load. This module decides whether a missing topic may be created. The caller
-makes sure that this broker owns the topic (`tenure`). `unused` closes topics that are idle, `inactive` deletes them if
+makes sure that this broker owns the topic (`claims`). `unused` closes topics that are idle, `inactive` deletes them if
 policies require it.
 """
 
@@ -26,6 +26,7 @@ from quire_broker.errors import (
 )
 from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_CLOSES_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
@@ -37,6 +38,7 @@ from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings
+from quire_broker.topic.claims import TopicOwnership
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.serving import ServedTopic
@@ -75,15 +77,15 @@ class Topics:
         settings: TopicsSettings,
         background: Background,
         clock: WallClock,
-        tenure: Callable[[TopicName, bool], Awaitable[int]],
+        ownership: TopicOwnership,
     ) -> None:
-        """Create the registry. `tenure` of a topic's ownership, read or as known: see `Lookups.tenure`."""
+        """Create the registry."""
         self._factory = factory
         self._policies = policies
         self._settings = settings
         self._background = background
         self._clock = clock
-        self._tenure = tenure
+        self._ownership = ownership
         self._dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)
         """Of all topics together."""
         self._loaded: dict[TopicName, Topic] = {}
@@ -100,7 +102,7 @@ class Topics:
             settings.non_persistent,
             settings.topic.subscriptions,
             background,
-            tenure,
+            ownership,
             self._may_create,
             self.limit,
         )
@@ -200,8 +202,8 @@ class Topics:
         policies = await self._policies.policies(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
-        tenure = await self._tenure(name, True)
-        if not tenure:
+        claim = await self._ownership.claim(name)
+        if not claim.tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
         create = create and (may_create or await self._may_create(name, policies))
         if create and name.flaw is not None and not await self.exists(name):
@@ -209,7 +211,7 @@ class Topics:
         if create:
             await self._require_room(name, policies)
         settings = ledger_settings(self._settings.ledger, policies)
-        ledger = await self._factory.open(name.ledger_name, create=create, settings=settings)
+        ledger = await self._factory.open(name.ledger_name, create=create, settings=settings, claim=claim)
         policies = await self._in_force(name, policies, ledger.properties)
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._compactions, self._failed)
@@ -220,9 +222,10 @@ class Topics:
             await topic.load()
             await self._copy_subscriptions(topic)
             # Another owner may have taken the bundle and opened the ledger before this broker read its list. That
-            # cannot be if the list was read before the bundle was taken: the transaction that opened it compares it.
-            is_sure = ledger.was_read_ahead and name in self.arriving
-            if await self._tenure(name, not is_sure) != tenure:
+            # cannot be if the list was read before the bundle was taken, or with its node: the transaction that opened
+            # the ledger compares the list.
+            is_sure = claim.is_confirmed or (ledger.was_read_ahead and name in self.arriving)
+            if await self._ownership.tenure(name, not is_sure) != claim.tenure:
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
             usable = True
         finally:
@@ -351,8 +354,11 @@ class Topics:
             raise TopicNotFoundError("Namespace not found")
         if name.partition >= 0:
             return 0
-        count = await self._policies.partitions(name)
-        if count or (name.persistent and await self.exists(name)):
+        if name.persistent:
+            count, exists = await self._policies.partitions_beside(name, node_path(name.ledger_name))
+        else:
+            count, exists = await self._policies.partitions(name), False
+        if count or exists:
             return count
         if not auto_create and not name.persistent:
             return 0  # whether it exists is known to its owner

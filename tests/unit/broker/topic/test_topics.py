@@ -21,7 +21,7 @@ from quire_broker.errors import (
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, Position
-from quire_broker.names import PERSISTENT, NamespaceName, TopicName, parse_topic, topic_of
+from quire_broker.names import PERSISTENT, NamespaceName, parse_topic, topic_of
 from quire_broker.policies.store import POLICIES, PolicyStore
 from quire_broker.topic.producers import Producer, Receipt, Refusal
 from quire_broker.topic.topic import Topic, TopicSettings
@@ -30,6 +30,7 @@ from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import Moved
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
+from tests.support.topic_claims import OwnTopics
 from tests.unit.broker.managed_ledger.world import Process, VirtualClock, World, run
 
 TOPIC = parse_topic("persistent://public/default/t")
@@ -70,20 +71,16 @@ class Link:
         return True
 
 
-class Broker:
+class Broker(OwnTopics):
     """The topics of one process."""
 
     def __init__(self, process: Process, **settings: Any) -> None:
         self.process = process
         self.policies = PolicyStore(process.store, "c")
         self.background = Background()
-        self.owned = True
         self.topics = Topics(
-            process.factory, self.policies, TopicsSettings(**settings), self.background, VirtualClock(), self._owns
+            process.factory, self.policies, TopicsSettings(**settings), self.background, VirtualClock(), self
         )
-
-    async def _owns(self, name: TopicName, read: bool) -> bool:
-        return self.owned
 
     async def namespace(self) -> None:
         await self.policies.create_tenant("public", {})

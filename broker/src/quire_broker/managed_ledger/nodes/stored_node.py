@@ -13,7 +13,7 @@ from quire_bookie.errors import (
     MetadataUnavailableError,
     MetadataUnknownError,
 )
-from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put
+from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put, Read
 
 
 class StoredNode:
@@ -34,17 +34,26 @@ class StoredNode:
         self.version = ABSENT if node is None else node.version
         return None if node is None else node.value
 
-    async def write(self, value: bytes, also: Sequence[Operation] = (), checks: Sequence[Check] = ()) -> None:
-        """Replace the value, in one transaction with `also`, if the `checks` hold.
+    async def write(
+        self,
+        value: bytes,
+        also: Sequence[Operation] = (),
+        checks: Sequence[Check] = (),
+        reads: Sequence[Read] = (),
+    ) -> list[list[Node]] | None:
+        """Replace the value, in one transaction with `also`, if the `checks` hold. Return what `reads` found in it.
 
+        None: the outcome was unknown for a while, so that nothing was read.
         BadVersionError: another owner wrote it, or a check failed. MetadataUnavailableError: certainly not done.
         Cancelled: may be done.
         """
         unknown = False
         while True:
             try:
-                if also or checks:
-                    await self._store.transact([Check(self.key, self.version), *checks], [Put(self.key, value), *also])
+                found: list[list[Node]] = []
+                if also or checks or reads:
+                    every = [Check(self.key, self.version), *checks]
+                    found = await self._store.transact(every, [Put(self.key, value), *also], reads)
                 else:
                     await self._store.put(self.key, value, expected=self.version)
             except MetadataUnknownError:
@@ -57,10 +66,10 @@ class StoredNode:
                     raise
             else:
                 self.version += 1
-                return
+                return found
             if await self._applied(value):
                 self.version += 1
-                return
+                return None
 
     async def remove(self, also: Sequence[Operation] = ()) -> None:
         """Delete the node, in one transaction with `also`. Errors as for `write`; a missing node counts as deleted."""
