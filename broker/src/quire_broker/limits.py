@@ -27,6 +27,7 @@ SOCKET_WRITE_LOW_BYTES = 1 * MIB
 CONNECTIONS_MAX = 10_000
 CONNECTIONS_PER_ADDRESS_MAX = 5_000  # of one client address
 REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
+CLIENT_REQUEST_S = 25.0  # brokerClientRequestTimeoutSeconds; stock clients give up after 30 s
 PRODUCERS_PER_CONNECTION_MAX = 10_000
 CONSUMERS_PER_CONNECTION_MAX = 10_000
 BATCH_MESSAGES_MAX = 1 << 20  # in one entry; more would use up every permit of a consumer
@@ -43,7 +44,9 @@ SCHEMA_CHECK_STEPS_MAX = 500_000  # schemaCheckMaxSteps; about a second of one c
 SCHEMA_CHECKS_WAITING_MAX = 100  # concurrent long checks; above it TooManyRequests
 
 # Topics
-TOPIC_LOADS_MAX = 5_000  # maxConcurrentTopicLoadRequest
+TOPIC_LOADS_MAX = 128  # maxConcurrentTopicLoadRequest; others wait
+TOPIC_LOADS_WAITING_MAX = 5_000  # above it TooManyRequests
+TOPIC_LOAD_S = 60.0  # topicLoadTimeoutSeconds; with the wait for other topics
 SUBSCRIPTION_RATES_MAX = 100  # subscriptions of a topic with a rate of their own
 SUBSCRIBERS_COUNTED_MAX = 10_000  # consumers of a topic whose subscribe rate is counted
 TOPIC_CLOSES_MAX = 64  # at a time, by a broker that stops
@@ -79,6 +82,7 @@ POLICIES_CACHE_S = 5.0  # how long a namespace's policies may be stale without a
 POLICIES_REFRESH_S = 2.0  # how long a lookup waits for newer policies before it uses cached ones
 SESSION_TIMEOUT_S = 3.0  # metadataStoreSessionTimeoutMillis; see docs/decisions/0014
 LOOKUP_HOLD_S = 8.0  # a lookup waits this long for the owner of a bundle that changes hands, or is gone
+BUNDLES_TAKEN_MAX = 16  # at once by one broker; others wait
 LOOKUP_RECHECK_S = 0.5  # between two looks at its owner, if no event tells
 REACHABLE_CHECK_S = 1.0  # in which another broker accepts a connection
 REACHABLE_S = 0.25  # a broker that accepted one counts as reachable

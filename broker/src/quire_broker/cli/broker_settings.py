@@ -37,7 +37,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
-from quire_broker.settings.topics import InactivitySettings, UnusedTopicSettings
+from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings
@@ -81,6 +81,7 @@ def ledger_settings(
         password=password,
         cursor_state_bytes_max=frame_bytes - _STATE_HEADROOM_BYTES,
         offload=offload_settings(config),
+        open_s=config.part(LoadSettings).timeout_s,
     )
 
 
@@ -115,6 +116,7 @@ def serving_settings(
             rates=config.part(RateSettings),
             inactivity=config.part(InactivitySettings),
             compaction=config.part(CompactionSettings),
+            loads=config.part(LoadSettings),
         ),
         unused_topics=config.part(UnusedTopicSettings),
         backlog_quotas=backlog_quota_settings(config),

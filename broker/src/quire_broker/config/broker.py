@@ -36,7 +36,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
-from quire_broker.settings.topics import InactivitySettings, UnusedTopicSettings
+from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
 
 LOOPBACK = "127.0.0.1"
 Count = Annotated[int, Field(ge=0)]
@@ -126,6 +126,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         ClientLimits,
         DispatchSettings,
         SchemaBounds,
+        LoadSettings,
         UnusedTopicSettings,
         InactivitySettings,
         RateSettings,

@@ -14,6 +14,7 @@ from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import LedgerId
+from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.claim import Claim
@@ -147,11 +148,14 @@ class ManagedLedgerFactory:
         create: bool,
         settings: ManagedLedgerSettings,
     ) -> ManagedLedger:
-        context = self._context(name, settings)
+        context, limit_s = self._context(name, settings), self._settings.open_s
         try:
-            ledger = await open_managed_ledger(context, self.cache.topic(), prepared, claim, create=create)
-        except BaseException:
+            async with asyncio.timeout(limit_s):
+                ledger = await open_managed_ledger(context, self.cache.topic(), prepared, claim, create=create)
+        except BaseException as error:
             self._background.start(_end(context), f"the end of an opening of {name}")
+            if isinstance(error, TimeoutError):
+                raise ServiceNotReadyError(f"{name} was not opened within {limit_s:g} s; try again") from error
             raise
         self._upkeep.add(ledger)
         ledger.on_event = partial(self._upkeep.wake, ledger)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from quire_broker.errors import NotFoundError, TopicNotFoundError
-from quire_broker.limits import LOOKUP_HOLD_S, LOOKUP_RECHECK_S
+from quire_broker.limits import BUNDLES_TAKEN_MAX, LOOKUP_HOLD_S, LOOKUP_RECHECK_S
 from quire_broker.names import TopicName
 from quire_broker.ownership.claims import BundleClaim
 from quire_broker.ownership.owners import Bundle, BundleMovesError, Owner, Owners
@@ -37,6 +37,8 @@ class Lookups:
         self._reachability = reachability
         self._finding: dict[tuple[Bundle, bool], asyncio.Future[Owner | None]] = {}
         """Running searches, by the bundle and whether it may be taken."""
+        self._gate = asyncio.Semaphore(BUNDLES_TAKEN_MAX)
+        """Held while a bundle is taken: when many lose their owner, those taken first are served first."""
 
     async def find(self, topic: TopicName, *, take: bool = True) -> Owner | None:
         """Return the owner of the topic's bundle, or a broker that may own it if this one may not.
@@ -74,12 +76,18 @@ class Lookups:
                     await asyncio.shield(change)
 
     async def _placed(self, bundle: Bundle, *, take: bool) -> Owner | None:
-        if not take or self._placement is None:
-            return await self._owners.owner_of(bundle, take=take)
+        if not take:
+            return await self._owners.owner_of(bundle, take=False)
+        if self._placement is None:
+            async with self._gate:
+                return await self._owners.owner_of(bundle)
         owner = await self._owners.owner_of(bundle, take=False)
         if owner is None and not await self._owners.has_left_behind(bundle):
             owner = await self._placement.elsewhere(bundle)
-        return owner or await self._owners.owner_of(bundle)
+        if owner is not None:
+            return owner
+        async with self._gate:
+            return await self._owners.owner_of(bundle)
 
     async def _reaches(self, owner: Owner, *, late: bool) -> bool:
         """Return whether clients can be sent to the owner. When it is late, one that has kept its lease is trusted."""

@@ -157,10 +157,14 @@ class Consuming:
         self._consumers[spec.consumer_id] = _Attached(topic, subscription, consumer, heads)
         return commands.success(request.request_id)
 
+    def abandon(self, consumer_id: int) -> None:
+        """Let a consumer that is just being made end as soon as it is: its client no longer waits for it."""
+        if consumer_id in self._being_made:
+            self._abandoned.add(consumer_id)
+
     async def close(self, request: pb.CommandCloseConsumer) -> bytes:
         """Close a consumer for the client and return SUCCESS, even for an unknown one."""
-        if request.consumer_id in self._being_made:
-            self._abandoned.add(request.consumer_id)
+        self.abandon(request.consumer_id)
         attached = self._consumers.pop(request.consumer_id, None) or self._left_by_seek.pop(request.consumer_id, None)
         if attached is not None:
             await self._detach(attached.topic, attached.subscription, attached.consumer)

@@ -159,11 +159,15 @@ class Producing:
             ready=producer.ready,
         )
 
+    def abandon(self, producer_id: int) -> None:
+        """Let a producer that is just being made end as soon as it is: its client no longer waits for it."""
+        if producer_id in self._being_made:
+            self._abandoned.add(producer_id)
+
     def close(self, request: pb.CommandCloseProducer) -> bytes:
         """Close a producer for the client and return SUCCESS, even for an unknown one."""
         producer_id = request.producer_id
-        if producer_id in self._being_made:
-            self._abandoned.add(producer_id)
+        self.abandon(producer_id)
         self._forget(producer_id)
         return commands.success(request.request_id)
 

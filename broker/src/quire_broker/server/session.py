@@ -8,18 +8,20 @@
     READY      unknown        ERROR with the reason, close the connection
     any        connection lost: producers and consumers leave their topics
 
-A request that must wait runs as a separate task; SEND, ACK, FLOW and other ordered commands run at once.
+A request that must wait runs as a separate task; SEND, ACK, FLOW and other ordered commands run at once. If it takes
+longer than its limit, the client gets an error, and what the request does afterwards is not answered.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.limits import WAITING_REQUEST_BYTES
-from quire_broker.errors import ServerError, server_error_of
+from quire_broker.errors import ServerError, ServiceNotReadyError, server_error_of
 from quire_broker.limits import CLIENT_VERSION_CHARACTERS_MAX
 from quire_broker.security.authorization import Rights
 from quire_broker.server import discovery, schemas
@@ -37,6 +39,21 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 
 log = logging.getLogger("quire.broker.session")
 Refuse = Callable[[int, ServerError, str], bytes]
+
+
+def _nothing() -> None:
+    """Leave what a late request does: it attaches nothing to the connection."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """The answer to one request, until it is given."""
+
+    request_id: int
+    what: str
+    refuse: Refuse
+    abandon: Callable[[], None]
+    given: bool = False
 
 
 class _State(Enum):
@@ -179,9 +196,17 @@ class Session:
     # requests with an id
 
     def _request(
-        self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse = commands.error
+        self,
+        request_id: int,
+        work: Awaitable[bytes | None],
+        what: str,
+        refuse: Refuse = commands.error,
+        abandon: Callable[[], None] = _nothing,
     ) -> None:
-        """Run `work` as a task; its result is the answer, and an exception becomes an error response."""
+        """Run `work` as a task; its result is the answer, and an exception becomes an error response.
+
+        `abandon` is called when it takes too long.
+        """
         self._parts.stats.requests += 1
         if self._running >= self._parts.settings.requests_max:
             self._parts.stats.requests_failed += 1
@@ -193,47 +218,60 @@ class Session:
         # Twice, because a parsed command needs more memory than its bytes.
         size_bytes = WAITING_REQUEST_BYTES + (0 if self._frame is None else 2 * self._frame.ByteSize())
         self._parts.memory.hold(size_bytes)
-        self._parts.background.start(self._work(request_id, work, what, refuse, size_bytes), what)
+        answer = _Answer(request_id, what, refuse, abandon)
+        self._parts.background.start(self._work(answer, work, size_bytes), what)
 
-    async def _work(
-        self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse, size_bytes: int
-    ) -> None:
+    async def _work(self, answer: _Answer, work: Awaitable[bytes | None], size_bytes: int) -> None:
+        limit_s = self._parts.settings.request_s
+        timer = asyncio.get_running_loop().call_later(limit_s, self._give_up, answer, limit_s)
         try:
-            await self._answer(request_id, work, what, refuse)
+            data = await self._result(answer, work)
         finally:
+            timer.cancel()
+            self._running -= 1
             self._parts.memory.let_go(size_bytes)
+        if data is not None and not answer.given:
+            self._connection.write(data)
 
-    async def _answer(self, request_id: int, work: Awaitable[bytes | None], what: str, refuse: Refuse) -> None:
+    async def _result(self, answer: _Answer, work: Awaitable[bytes | None]) -> bytes | None:
         try:
-            answer = await work
+            return await work
         except PeerProtocolError as error:
             log.warning("%s is disconnected: %s", self._connection.peer, error)
-            self._connection.write(self._refused(request_id, error, what, refuse))
+            self._connection.write(self._refused(answer, error))
             self._connection.close()
-            return
+            return None
         except QuireError as error:
-            answer = self._refused(request_id, error, what, refuse)
+            return self._refused(answer, error)
         except Exception as error:
-            log.exception("%s of %s failed", what, self._connection.peer)
-            answer = self._refused(request_id, error, what, refuse)
-        finally:
-            self._running -= 1
-        if answer is not None:
-            self._connection.write(answer)
+            log.exception("%s of %s failed", answer.what, self._connection.peer)
+            return self._refused(answer, error)
 
-    def _refused(self, request_id: int, error: Exception, what: str, refuse: Refuse) -> bytes:
-        self._parts.stats.requests_failed += 1
-        log.debug("%s of %s is refused: %s", what, self._connection.peer, error)
+    def _give_up(self, answer: _Answer, limit_s: float) -> None:
+        """Answer a request that takes too long. It goes on: other clients may wait for what it opens."""
+        error = ServiceNotReadyError(
+            f"{answer.what} took longer than {limit_s:g} s (brokerClientRequestTimeoutSeconds); try again"
+        )
+        log.warning("%s of %s took longer than %g s", answer.what, self._connection.peer, limit_s)
+        self._connection.write(self._refused(answer, error))
+        answer.given = True
+        answer.abandon()
+
+    def _refused(self, answer: _Answer, error: Exception) -> bytes:
+        self._parts.stats.requests_failed += not answer.given
+        log.debug("%s of %s is refused: %s", answer.what, self._connection.peer, error)
         message = str(error) if isinstance(error, QuireError) else f"internal error: {type(error).__name__}"
-        return refuse(request_id, server_error_of(error), message)
+        return answer.refuse(answer.request_id, server_error_of(error), message)
 
     def _producer(self, command: pb.BaseCommand) -> None:
         request = command.producer
-        self._request(request.request_id, self.producing.create(request), "PRODUCER")
+        abandon = partial(self.producing.abandon, request.producer_id)
+        self._request(request.request_id, self.producing.create(request), "PRODUCER", abandon=abandon)
 
     def _subscribe(self, command: pb.BaseCommand) -> None:
         request = command.subscribe
-        self._request(request.request_id, self.consuming.subscribe(request), "SUBSCRIBE")
+        abandon = partial(self.consuming.abandon, request.consumer_id)
+        self._request(request.request_id, self.consuming.subscribe(request), "SUBSCRIBE", abandon=abandon)
 
     def _close_consumer(self, command: pb.BaseCommand) -> None:
         request = command.close_consumer

@@ -34,6 +34,15 @@ class SessionSettings:
         short="max_pending_publishes_per_connection",
         ge=1,
     )
+    request_s: float = setting(
+        limits.CLIENT_REQUEST_S,
+        "brokerClientRequestTimeoutSeconds",
+        "a request of a client that takes longer gets an error, in s; stock clients wait for 30 s",
+        short="client_request_timeout_s",
+        kind=int,
+        ge=1,
+        le=3600,
+    )
     requests_max: int = limits.REQUESTS_IN_FLIGHT_MAX
     name_characters_max: int = setting(
         limits.NAME_CHARACTERS_MAX,

@@ -6,6 +6,7 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType
 from quire_bookie.settings.declared import MEBIBYTES, MINUTES, setting
+from quire_broker.limits import TOPIC_LOAD_S
 from quire_broker.offload.settings import OffloadSettings
 
 NOTHING_KEPT = 0
@@ -138,6 +139,9 @@ class ManagedLedgerSettings:
 
     metadata_retry_s: float = 60.0
     """How long opening, new cursors and deletions retry while the metadata store is unavailable."""
+
+    open_s: float = TOPIC_LOAD_S
+    """How long opening may take in all; of the factory's settings."""
 
     append_wait_s: float = 20.0
     """How long pending appends wait for a new ledger after their ledger failed."""

@@ -8,6 +8,29 @@ from quire_broker.policies.inactivity import DeleteMode, InactivityRules
 
 
 @dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """How topics are opened."""
+
+    at_once_max: int = setting(
+        limits.TOPIC_LOADS_MAX,
+        "maxConcurrentTopicLoadRequest",
+        "topics that are opened at once; others wait for their turn",
+        short="max_concurrent_topic_loads",
+        ge=1,
+        le=10_000,
+    )
+    timeout_s: float = setting(
+        limits.TOPIC_LOAD_S,
+        "topicLoadTimeoutSeconds",
+        "the opening of a topic that takes longer fails and is tried again at its next use, in s",
+        short="topic_load_timeout_s",
+        kind=int,
+        ge=1,
+        le=3600,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class UnusedTopicSettings:
     """When a topic that nothing uses is closed."""
 

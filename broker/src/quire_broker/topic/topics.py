@@ -24,7 +24,13 @@ from quire_broker.errors import (
     TooManyOperationsError,
     TopicNotFoundError,
 )
-from quire_broker.limits import LIST_SLICE_NAMES, PARTITIONS_MAX, TOPIC_CLOSES_MAX, TOPIC_LOADS_MAX, UNLOAD_WAIT_S
+from quire_broker.limits import (
+    LIST_SLICE_NAMES,
+    PARTITIONS_MAX,
+    TOPIC_CLOSES_MAX,
+    TOPIC_LOADS_WAITING_MAX,
+    UNLOAD_WAIT_S,
+)
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -37,8 +43,8 @@ from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
-from quire_broker.settings.topics import InactivitySettings
-from quire_broker.topic.claims import TopicOwnership
+from quire_broker.settings.topics import InactivitySettings, LoadSettings
+from quire_broker.topic.claims import TopicClaim, TopicOwnership
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.serving import ServedTopic
@@ -60,7 +66,8 @@ class TopicsSettings:
     auto_create: bool = True
     topic: TopicSettings = field(default_factory=TopicSettings)
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
-    loads_max: int = TOPIC_LOADS_MAX
+    loads: LoadSettings = field(default_factory=LoadSettings)
+    loads_waiting_max: int = TOPIC_LOADS_WAITING_MAX
     rates: RateSettings = field(default_factory=RateSettings)
     inactivity: InactivitySettings = field(default_factory=InactivitySettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
@@ -95,6 +102,8 @@ class Topics:
         """Topics that may be deleted, or whose subscriptions may be, when they are inactive; in a fixed order."""
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
+        self._gate = asyncio.Semaphore(settings.loads.at_once_max)
+        """Held by topics that are being opened: in a burst the first ones are ready soon, not all of them late."""
         self._settling = Background()
         self._compactions = Compactions(settings.compaction, clock)
         self.non_persistent = NonPersistentTopics(
@@ -171,8 +180,8 @@ class Topics:
             raise ServiceNotReadyError("this broker is shutting down")
         future = shared = self._loading.get(name)
         if future is None:
-            if len(self._loading) >= self._settings.loads_max:
-                raise TooManyOperationsError(f"{self._settings.loads_max} topics are being loaded already")
+            if len(self._loading) >= self._settings.loads_waiting_max:
+                raise TooManyOperationsError(f"{self._settings.loads_waiting_max} topics are being loaded already")
             future = asyncio.get_running_loop().create_future()
             self._loading[name] = future
             # A separate task: the cancellation by one client must not cancel the load for the others.
@@ -188,10 +197,16 @@ class Topics:
         self, future: "asyncio.Future[Topic]", name: TopicName, create: bool, may_create: bool
     ) -> None:
         failure: QuireError = ServiceNotReadyError(f"loading {name} failed")
+        limit_s = self._settings.loads.timeout_s
         try:
-            future.set_result(await self._load(name, create, may_create))
+            async with asyncio.timeout(limit_s):
+                topic = await self._load(name, create, may_create)
+            future.set_result(topic)
         except QuireError as error:
             failure = error
+        except TimeoutError:
+            log.warning("%s was not loaded within %g s", name, limit_s)
+            failure = ServiceNotReadyError(f"{name} was not loaded within {limit_s:g} s (topicLoadTimeoutSeconds)")
         finally:
             self._loading.pop(name, None)
             if not future.done():
@@ -205,6 +220,13 @@ class Topics:
         claim = await self._ownership.claim(name)
         if not claim.tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
+        # Not before: a bundle that is on its way would keep the topics of others waiting.
+        async with self._gate:
+            return await self._load_claimed(name, claim, policies, create=create, may_create=may_create)
+
+    async def _load_claimed(
+        self, name: TopicName, claim: TopicClaim, policies: Json, *, create: bool, may_create: bool
+    ) -> Topic:
         create = create and (may_create or await self._may_create(name, policies))
         if create and name.flaw is not None and not await self.exists(name):
             name.require_creatable()
