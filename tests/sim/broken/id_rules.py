@@ -78,11 +78,11 @@ def _token_lost_at_a_restart() -> tuple[Any, ...]:
 
 
 ID_RULES = (
-    Variant("ids given out without asking the bookies", "ids", 7, _without_asking),
+    Variant("ids given out without asking the bookies", "ids", 0, _without_asking),
     Variant("answers about ids outlive the connection", "ids", 36, _answers_outlive_the_connection),
     Variant("a bookie takes a conflicting first add", "ids", 0, _conflicting_add_taken),
     Variant("epoch not remembered over a restart", "ids", 0, _epoch_lost_at_a_restart),
     Variant("an older epoch is no doubt", "ids", 0, _epoch_not_compared),
-    Variant("the token of a ledger is not checked", "ids", 0, _token_not_checked),
+    Variant("the token of a ledger is not checked", "ids", 1, _token_not_checked),
     Variant("the token of a ledger is lost at a restart", "ids", 29, _token_lost_at_a_restart),
 )

@@ -82,11 +82,11 @@ def _prepared_ledger_unchecked() -> tuple[Any, ...]:
 
 
 OWNERSHIP_RULES = (
-    Variant("owners do not watch their nodes", "ownership", 50, _nodes_not_followed),
+    Variant("owners do not watch their nodes", "ownership", 12, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 2, _opened_without_recovery),
-    Variant("the old owner opens again without compare", "ownership", 139, _list_written_without_compare),
+    Variant("the old owner opens again without compare", "ownership", 12, _list_written_without_compare),
     Variant("a bundle taken again without a look at its ledgers", "ownership", 311, _retaken_without_a_look),
     Variant("opened without reading who owns the bundle", "ownership", 122, _opened_without_reading_the_node),
-    Variant("a bundle that was handed over is opened without recovery", "handover", 1, _opened_without_recovery),
-    Variant("a prepared ledger is used without a look at it", "handover", 18, _prepared_ledger_unchecked),
+    Variant("a bundle that was handed over is opened without recovery", "handover", 2, _opened_without_recovery),
+    Variant("a prepared ledger is used without a look at it", "handover", 25, _prepared_ledger_unchecked),
 )

@@ -139,7 +139,7 @@ def _joins_before_it_has_a_copy() -> tuple[Any, ...]:
 REPAIR_RULES = (
     Variant("logs still written are not scrubbed", "damage", 0, _logs_still_written_not_scrubbed),
     Variant("damage that a read meets is not reported", "damage", 2, _damage_met_by_a_read_not_reported),
-    Variant("worker writes metadata without compare", "autorecovery", 4, _without_compare),
+    Variant("worker writes metadata without compare", "autorecovery", 0, _without_compare),
     Variant("bookie named before it has its copy", "autorecovery", 0, _named_before_it_has_a_copy),
     Variant("ledgers with too few copies count as safe", "narrow", 0, _narrow_is_safe),
     Variant("a new ledger with too few copies is not marked", "narrow", 0, _narrow_is_not_marked),

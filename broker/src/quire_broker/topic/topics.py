@@ -220,8 +220,7 @@ class Topics:
         claim = await self._ownership.claim(name)
         if not claim.tenure:
             raise ServiceNotReadyError(f"{name} is served by another broker; look it up again")
-        # Not before: a bundle that is on its way would keep the topics of others waiting.
-        async with self._gate:
+        async with self._gate:  # not before: a bundle that is on its way would keep the topics of others waiting
             return await self._load_claimed(name, claim, policies, create=create, may_create=may_create)
 
     async def _load_claimed(
@@ -243,9 +242,8 @@ class Topics:
         try:
             await topic.load()
             await self._copy_subscriptions(topic)
-            # Another owner may have taken the bundle and opened the ledger before this broker read its list. That
-            # cannot be if the list was read before the bundle was taken, or with its node: the transaction that opened
-            # the ledger compares the list.
+            # Another owner may have opened the ledger before this broker read its list; not if the list was read with
+            # the node of the bundle, or before it was taken: the transaction that opened the ledger compares it.
             is_sure = claim.is_confirmed or (ledger.was_read_ahead and name in self.arriving)
             if await self._ownership.tenure(name, not is_sure) != claim.tenure:
                 raise ServiceNotReadyError(f"{name} was taken over by another broker while it was loaded")
@@ -551,7 +549,7 @@ class Topics:
     async def delete_inactive(self, topic: Topic, is_active: Callable[[Topic], bool]) -> bool:
         """Delete a topic that is still inactive and ours. Return whether it was. QuireError."""
         name = topic.name
-        if not await self._tenure(name, True):
+        if not await self._ownership.tenure(name, True):
             return False
         await topic.ledger.check_owner()  # which fences the topic of a broker that was stopped for too long
         # Without an await since this look at its clients: one that comes now waits for the end of the deletion.
