@@ -86,7 +86,6 @@ class Topics:
         clock: WallClock,
         ownership: TopicOwnership,
     ) -> None:
-        """Create the registry."""
         self._factory = factory
         self._policies = policies
         self._settings = settings
@@ -102,8 +101,7 @@ class Topics:
         """Topics that may be deleted, or whose subscriptions may be, when they are inactive; in a fixed order."""
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
         self._unloading: dict[TopicName, asyncio.Future[None]] = {}
-        self._gate = asyncio.Semaphore(settings.loads.at_once_max)
-        """Held by topics that are being opened: in a burst the first ones are ready soon, not all of them late."""
+        self._gate = asyncio.Semaphore(settings.loads.at_once_max)  # in a burst the first topics are ready soon
         self._settling = Background()
         self._compactions = Compactions(settings.compaction, clock)
         self.non_persistent = NonPersistentTopics(
@@ -200,8 +198,7 @@ class Topics:
         limit_s = self._settings.loads.timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                topic = await self._load(name, create, may_create)
-            future.set_result(topic)
+                future.set_result(await self._load(name, create, may_create))
         except QuireError as error:
             failure = error
         except TimeoutError:
