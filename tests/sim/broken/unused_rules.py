@@ -20,5 +20,5 @@ def _closed_without_saving() -> tuple[Any, ...]:
 
 UNUSED_RULES = (
     Variant("a topic counts as unused although a client is connected", "unused", 0, _clients_ignored),
-    Variant("an unused topic is closed without saving its acknowledgements", "unused", 0, _closed_without_saving),
+    Variant("an unused topic is closed without saving its acknowledgements", "unused", 1, _closed_without_saving),
 )
