@@ -115,6 +115,13 @@ class Stack:
         """Change fields of the pool's spec."""
         self.cluster.merge(manifests.API_VERSION, "Bookie", manifests.POOL, {"spec": spec})
 
+    def admin(self, method: str, path: str, **query: str) -> None:
+        """Send a request below `/admin/v2/persistent/` of the load's namespace to the first broker."""
+        broker = f"/api/v1/namespaces/{self.where}/pods/https:{manifests.LEDGER}-broker-0:8443/proxy"
+        wanted = f"{broker}/admin/v2/persistent/{manifests.PULSAR_NAMESPACE}/{path}"
+        answer = self.cluster.api.call(method, wanted, query=query)
+        assert answer.ok, answer
+
     def change_proxy(self, proxy: Manifest | None) -> None:
         """Change fields of the proxy of the ManagedLedger; None removes it."""
         self.cluster.merge(manifests.API_VERSION, "ManagedLedger", manifests.LEDGER, {"spec": {"proxy": proxy}})

@@ -280,16 +280,10 @@ class NoConsumer(Outage):
     alerts = ("QuireBacklogGrows",)
 
     def cause(self) -> None:
-        self._admin("PUT")
+        self.stack.admin("PUT", "load-0/subscription/forgotten")
 
     def end(self) -> None:
-        self._admin("DELETE")
-
-    def _admin(self, method: str) -> None:
-        broker = f"/api/v1/namespaces/{self.stack.where}/pods/https:{manifests.LEDGER}-broker-0:8443/proxy"
-        path = f"/admin/v2/persistent/{manifests.PULSAR_NAMESPACE}/load-0/subscription/forgotten"
-        answer = self.stack.cluster.api.call(method, broker + path)
-        assert answer.ok, answer
+        self.stack.admin("DELETE", "load-0/subscription/forgotten")
 
 
 class SlowDrain(Outage):
