@@ -130,8 +130,9 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/messageTTL") == 60
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
-    code, reason = refused(broker, "POST", root + "/compactionThreshold", 1)
-    assert (code, reason) == (501, "compactionThreshold is not supported by this broker: topics are not compacted")
+    code, reason = refused(broker, "POST", root + "/encryptionRequired", True)
+    why = "encryptionRequired is not supported by this broker: messages without encryption are not refused"
+    assert (code, reason) == (501, why)
 
 
 def test_a_rate_is_of_the_own_cluster(broker: BrokerProcess) -> None:
