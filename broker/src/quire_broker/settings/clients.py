@@ -57,7 +57,7 @@ class SessionSettings:
         "whether the broker tells clients that subscribe by a pattern about new and deleted topics",
     )
     pattern_characters_max: int = setting(
-        limits.PATTERN_CHARACTERS_MAX,
+        limits.SUBSCRIPTION_PATTERN_CHARACTERS_MAX,
         "subscriptionPatternMaxLength",
         "longest pattern that the broker evaluates; clients with a longer one list the topics periodically",
         ge=1,
