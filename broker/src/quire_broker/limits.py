@@ -36,7 +36,6 @@ NAME_CHARACTERS_MAX = 1_024  # nameMaxCharacters; of a subscription, a producer,
 PROPERTIES_CHARACTERS_MAX = 65_536  # keys and values of one producer, consumer or subscription
 CLIENT_VERSION_CHARACTERS_MAX = 256  # of the version that a client sends; the rest is cut off
 PATTERN_CHARACTERS_MAX = 1024  # of a regular expression in a namespace isolation policy
-PATTERN_STATES_MAX = 1000  # after its repetitions are expanded
 
 # Schemas
 SCHEMA_BYTES_MAX = 1 * MIB  # schemaMaxBytes; of one schema with its properties

@@ -18,11 +18,12 @@ from typing import Any
 
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.limits import PATTERN_CHARACTERS_MAX
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.listeners import listeners_of
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owner
-from quire_broker.ownership.patterns import pattern_of
 from quire_broker.ownership.registration import BROKERS, DRAINING, registered
+from quire_broker.patterns import pattern_of
 from quire_broker.policies.store import Json, PolicyStore
 
 _log = logging.getLogger("quire.broker.isolation")
@@ -49,7 +50,7 @@ class IsolationPolicy:
 
 
 def _matches(patterns: Iterable[str], text: str) -> bool:
-    return any(pattern_of(pattern).matches(text) for pattern in patterns)
+    return any(pattern_of(pattern, PATTERN_CHARACTERS_MAX).matches(text) for pattern in patterns)
 
 
 def policy_of(data: Any) -> IsolationPolicy:
@@ -63,7 +64,7 @@ def policy_of(data: Any) -> IsolationPolicy:
             raise ValueError(f"{key} must be a list of regular expressions")
         for one in value:
             try:
-                pattern_of(one)
+                pattern_of(one, PATTERN_CHARACTERS_MAX)
             except ValueError as error:
                 shown = one if len(one) <= _SHOWN_CHARACTERS else f"{one[:_SHOWN_CHARACTERS]}..."
                 raise ValueError(f"{key}: {shown!r} is not a supported regular expression: {error}") from error

@@ -1,10 +1,10 @@
 """The watched lists of topics of one client's session."""
 
 from collections.abc import Callable
-from typing import Any
 
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, TooManyOperationsError, TopicNotFoundError
 from quire_broker.names import NamespaceName, parse_namespace
+from quire_broker.patterns import Pattern
 from quire_broker.security.authorization import Rights
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import BrokerParts
@@ -45,11 +45,11 @@ class ListWatching:
                 "lists of topics are not watched: enableBrokerSideSubscriptionPatternEvaluation is off"
             )
         namespace = parse_namespace(request.namespace)
-        expression = compiled(request.topics_pattern, self._settings.pattern_characters_max)
+        pattern = compiled(request.topics_pattern, self._settings.pattern_characters_max)
         await self._rights().require_list(namespace)
         if await self._policies.policies(namespace) is None:
             raise TopicNotFoundError(f"namespace {namespace} does not exist")
-        watcher = await self._joined(request.watcher_id, namespace, expression)
+        watcher = await self._joined(request.watcher_id, namespace, pattern)
         found = await watcher.matching(watcher.names)
         if self._watchers.get(request.watcher_id) != (namespace, watcher):
             raise ServiceNotReadyError(f"watcher_id={request.watcher_id} was closed while its topics were listed")
@@ -58,7 +58,7 @@ class ListWatching:
         topics = [] if request.topics_hash == digest else found
         return commands.topic_list(request.request_id, request.watcher_id, topics, digest)
 
-    async def _joined(self, watcher_id: int, namespace: NamespaceName, expression: Any) -> Watcher:
+    async def _joined(self, watcher_id: int, namespace: NamespaceName, pattern: Pattern) -> Watcher:
         if watcher_id in self._watchers:
             raise NotAllowedError(f"watcher_id={watcher_id} is in use on this connection; choose another one")
         if len(self._watchers) >= self._settings.topic_watchers_max:
@@ -70,7 +70,7 @@ class ListWatching:
             raise ServiceNotReadyError("the connection was lost")
         setup = self._watchers[watcher_id] = object()
         try:
-            watcher = await self._lists.join(namespace, watcher_id, expression, self._connection)
+            watcher = await self._lists.join(namespace, watcher_id, pattern, self._connection)
         except BaseException:
             if self._watchers.get(watcher_id) is setup:
                 del self._watchers[watcher_id]

@@ -5,15 +5,12 @@ that is created or deleted makes it list the namespace again, at most once in `T
 of the time, so that many new topics in a large namespace cost little. Each watcher gets the difference from the list
 that its client knows. A client that does not read gets one difference for all changes as soon as it reads again.
 
-Patterns run in RE2, whose time grows only with the length of a name: no pattern of a client can stop the broker.
+Patterns take bounded time (`quire_broker.patterns`): none of a client can stop the broker.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import re2
 
 from quire_bookie.crc import crc32c
 from quire_bookie.env.background import RESTART_PAUSE_S, Background
@@ -23,6 +20,7 @@ from quire_broker.errors import NotAllowedError, ServiceNotReadyError
 from quire_broker.limits import LIST_SLICE_NAMES, TOPIC_LIST_PAUSE_S, TOPIC_LIST_WAIT_S
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.names import PERSISTENT, NamespaceName, TopicName
+from quire_broker.patterns import Pattern
 from quire_broker.policies.store import PARTITIONED_TOPICS
 from quire_broker.server.connection import Connection
 from quire_broker.topic.topics import Topics
@@ -35,20 +33,17 @@ _LISTING_SHARE = 20
 """A listing is followed by a pause of this many times its duration."""
 
 
-def compiled(pattern: str, characters_max: int) -> Any:
-    """Return the expression for names without `persistent://`. NotAllowedError for one that is too long or wrong."""
+def compiled(pattern: str, characters_max: int) -> Pattern:
+    """Return the pattern for names without `persistent://`. NotAllowedError for one that is too long or wrong."""
     if len(pattern) > characters_max:
         raise NotAllowedError(
             f"topics_pattern of {len(pattern)} characters: the limit is {characters_max}; "
             "choose a shorter one, or raise subscriptionPatternMaxLength"
         )
     head, found, rest = pattern.partition("://")
-    expression = ("^" if head.startswith("^") else "") + rest if found else pattern
-    options = re2.Options()
-    options.log_errors = False
     try:
-        return re2.compile(expression, options)
-    except re2.error as error:
+        return Pattern(("^" if head.startswith("^") else "") + rest if found else pattern, characters_max)
+    except ValueError as error:
         raise NotAllowedError(f"topics_pattern={pattern!r}: RE2 does not accept it: {error}") from error
 
 
@@ -83,9 +78,9 @@ class _Followed:
 class Watcher:
     """A pattern of a client. `names`: the list of the namespace whose topics its client knows."""
 
-    def __init__(self, watcher_id: int, expression: Any, connection: Connection, wake: Callable[[], None]) -> None:
+    def __init__(self, watcher_id: int, pattern: Pattern, connection: Connection, wake: Callable[[], None]) -> None:
         self._id = watcher_id
-        self._expression = expression
+        self._pattern = pattern
         self._connection = connection
         self._wake = wake
         self.names: Names = {}
@@ -94,7 +89,7 @@ class Watcher:
         """Return the names that match, sorted."""
         found = []
         for number, (name, compared) in enumerate(names.items(), 1):
-            if self._expression.fullmatch(compared):
+            if self._pattern.matches(compared):
                 found.append(name)
             if number % LIST_SLICE_NAMES == 0:
                 await asyncio.sleep(0)
@@ -129,10 +124,12 @@ class TopicLists:
         """Return the number of namespaces that are followed."""
         return len(self._followed)
 
-    async def join(self, namespace: NamespaceName, watcher_id: int, expression: Any, connection: Connection) -> Watcher:
+    async def join(
+        self, namespace: NamespaceName, watcher_id: int, pattern: Pattern, connection: Connection
+    ) -> Watcher:
         """Return a watcher that knows the present topics. `begin` and `leave` must follow. ServiceNotReadyError."""
         followed = self._enter(namespace)
-        watcher = Watcher(watcher_id, expression, connection, followed.wake.set)
+        watcher = Watcher(watcher_id, pattern, connection, followed.wake.set)
         try:
             async with asyncio.timeout(TOPIC_LIST_WAIT_S):
                 await followed.listed.wait()
