@@ -78,7 +78,7 @@ def _token_lost_at_a_restart() -> tuple[Any, ...]:
 
 
 ID_RULES = (
-    Variant("ids given out without asking the bookies", "ids", 0, _without_asking),
+    Variant("ids given out without asking the bookies", "ids", 36, _without_asking),
     Variant("answers about ids outlive the connection", "ids", 36, _answers_outlive_the_connection),
     Variant("a bookie takes a conflicting first add", "ids", 0, _conflicting_add_taken),
     Variant("epoch not remembered over a restart", "ids", 0, _epoch_lost_at_a_restart),
