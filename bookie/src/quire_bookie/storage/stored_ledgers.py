@@ -106,7 +106,7 @@ class StoredLedgers:
         return absent
 
     async def _load_last(self, info: LedgerInfo, covered: EntryId) -> Extent | None:
-        """Set the last entry, and the LAC from it unless `covered`; return what was read for that."""
+        """Set the last entry, and the LAC from it unless `covered`; return the extent that was read for it."""
         ledger = info.ledger_id
         try:
             pair = await self._index.last_at_or_below(last_block_key(ledger), block_key(ledger, 0))

@@ -1,6 +1,6 @@
 """The rate at which messages may be delivered: of a subscription, a topic, or a broker.
 
-A dispatcher asks before it reads, reads no more than what may pass, and counts what it delivered. One delivery may
+A dispatcher asks before it reads, reads no more entries than may pass, and counts the delivered ones. One delivery may
 exceed the rate, by an entry that is larger; the next one waits longer for that. Deliveries of other dispatchers in
 between count too. Nothing is kept for later: what waits stays in the ledger.
 """
@@ -17,7 +17,7 @@ _NO_LIMIT = float("inf")
 
 
 class DispatchLimit:
-    """Counts what is delivered. `use` changes the rate at any time; the caller then wakes dispatchers that wait."""
+    """Counts deliveries. `use` changes the rate at any time; the caller then wakes dispatchers that wait."""
 
     __slots__ = ("_messages", "_size_bytes", "rate")
 
@@ -45,7 +45,7 @@ class DispatchLimit:
             self._size_bytes.reserve(rate.size_bytes)
 
     def charge(self, messages: int, size_bytes: int) -> None:
-        """Count what was delivered."""
+        """Count delivered messages."""
         self._messages.reserve(messages)
         self._size_bytes.reserve(size_bytes)
 
@@ -64,7 +64,7 @@ class Rationing:
     def __init__(self) -> None:
         self.limits: Sequence[DispatchLimit] = ()
         self.messages = self.size_bytes = _NO_LIMIT
-        """What may be delivered, as `waits` found it."""
+        """Messages and bytes that may be delivered, as `waits` found."""
         self.times = [0] * 6
         """How often delivery had to wait for messages and bytes of the first, the second and the third limit."""
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +97,7 @@ class Rationing:
         return bytes_max if self.size_bytes == _NO_LIMIT else min(bytes_max, max(1, int(self.size_bytes)))
 
     def charge(self, messages: int, size_bytes: int) -> None:
-        """Count what was delivered."""
+        """Count delivered messages."""
         for limit in self.limits:
             if limit.active:
                 limit.charge(messages, size_bytes)

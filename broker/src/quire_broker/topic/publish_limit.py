@@ -1,8 +1,8 @@
 """The rate at which messages may be published to a topic, or to a broker.
 
 Messages that arrive are always stored: they are in memory already. Then the connection of their producer is not read
-until the rate permits more, as in stock brokers; so messages of other topics on that connection wait too. What is not
-used is saved for up to a second.
+until the rate permits more, as in stock brokers; so messages of other topics on that connection wait too. Unused rate
+is saved for up to a second.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ PAUSE_S = 0.01
 
 
 class PublishLimit:
-    """Counts what is published. `use` changes the rate at any time, also while connections wait."""
+    """Counts published messages. `use` changes the rate at any time, also while connections wait."""
 
     __slots__ = ("_messages", "_size_bytes", "_until_s", "rate", "times")
 
@@ -47,7 +47,7 @@ class PublishLimit:
         return self._until_s
 
     def charge(self, messages: int, size_bytes: int) -> bool:
-        """Count what is published now. Return whether more may be published at once."""
+        """Count the messages published now. Return whether more may be published at once."""
         self._messages.reserve(messages)
         self._size_bytes.reserve(size_bytes)
         wait_s = max(self._messages.wait_s(), self._size_bytes.wait_s())
