@@ -318,4 +318,5 @@ class Session:
 
     def _watch_topics(self, command: pb.BaseCommand) -> None:
         request = command.watch_topic_list
-        self._request(request.request_id, self.watching.watch(request), "WATCH_TOPIC_LIST")
+        abandon = partial(self.watching.end, request.watcher_id)
+        self._request(request.request_id, self.watching.watch(request), "WATCH_TOPIC_LIST", abandon=abandon)

@@ -1,6 +1,7 @@
 """Watched lists of topics: changes by other brokers, clients that do not read, errors, and the end of a watch."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from quire_broker.errors import NotAllowedError
 from quire_broker.names import parse_namespace
-from quire_broker.server.broker import RunningBroker
+from quire_broker.server.broker import BrokerSettings, RunningBroker
 from quire_broker.server.topic_lists import TopicLists, compiled
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -20,12 +21,17 @@ PREFIX = f"persistent://{NAMESPACE}/"
 LEDGERS = f"/managed-ledgers/{NAMESPACE}/persistent/"
 
 
-async def watch(wire: Wire, watcher_id: int = 1) -> list[str]:
-    """Watch all topics of the namespace; return those that exist."""
+def watching(watcher_id: int) -> pb.BaseCommand:
+    """Return the command that watches all topics of the namespace."""
     request = pb.CommandWatchTopicList(
         request_id=1, watcher_id=watcher_id, namespace=NAMESPACE, topics_pattern=f"{NAMESPACE}/.*"
     )
-    answer = await wire.answer(pb.BaseCommand(type=Kind.WATCH_TOPIC_LIST, watch_topic_list=request))
+    return pb.BaseCommand(type=Kind.WATCH_TOPIC_LIST, watch_topic_list=request)
+
+
+async def watch(wire: Wire, watcher_id: int = 1) -> list[str]:
+    """Watch all topics of the namespace; return those that exist."""
+    answer = await wire.answer(watching(watcher_id))
     assert answer.type == Kind.WATCH_TOPIC_LIST_SUCCESS, answer
     return list(answer.watch_topic_list_success.topic)
 
@@ -102,6 +108,30 @@ async def test_a_client_that_does_not_read_gets_one_difference_later(
                         await asyncio.sleep(0.01)
         reads_again[-1]()
         assert await next_update(wire) == ([f"{PREFIX}b"], [])
+
+
+async def test_a_watch_that_takes_too_long_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def impatient(_: int, common: BrokerSettings) -> BrokerSettings:
+        return replace(common, session=replace(common.session, request_s=0.2))
+
+    async with running_brokers(tmp_path, 1, of_broker=impatient) as world:
+        broker, go_on = world.brokers[0], asyncio.Event()
+
+        async def slowly(namespace: Any) -> Any:
+            await go_on.wait()
+            return await type(broker.topics).list(broker.topics, namespace)
+
+        monkeypatch.setattr(broker.topics, "list", slowly)
+        wire = await Wire.open(broker)
+        wire.send(watching(1))
+        refused = await wire.next()
+        assert isinstance(refused, pb.BaseCommand) and refused.type == Kind.ERROR
+        assert "brokerClientRequestTimeoutSeconds" in refused.error.message
+        go_on.set()
+        await until_none_is_followed(broker)
+        assert await watch(wire) == [], "its id is free again"
 
 
 async def test_an_error_while_listing_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
