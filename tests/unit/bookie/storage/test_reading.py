@@ -65,6 +65,22 @@ async def _cold(ids: "range | list[int]", size: int, ledgers: int = 3) -> Store:
     return await store.restart(WIDE)
 
 
+def hold_next_read(store: Store) -> tuple[asyncio.Event, asyncio.Event]:
+    """Hold the result of the next read of a log; return the events that it has begun, and that it may end."""
+    reader, begun, go_on = store.storage._reader, asyncio.Event(), asyncio.Event()
+    fetch = reader._read_extent
+
+    async def slowly(info: LedgerInfo, plan: Any) -> Any:
+        reader._read_extent = fetch  # type: ignore[method-assign]
+        extent = await fetch(info, plan)
+        begun.set()
+        await go_on.wait()
+        return extent
+
+    reader._read_extent = slowly  # type: ignore[method-assign]
+    return begun, go_on
+
+
 @pytest.mark.parametrize(
     ("name", "ids"),
     [
@@ -166,25 +182,28 @@ async def test_damage_in_a_short_ledger_does_not_hide_its_other_entries() -> Non
     await store.storage.close()
 
 
-async def test_a_ledger_that_changes_while_it_is_loaded_does_not_get_its_older_entries_into_the_cache() -> None:
+async def test_what_a_flush_stored_again_during_a_load_is_not_cached_as_it_was_before() -> None:
     store = await _cold(range(10), 1000, ledgers=1)
-    fetch, begun, go_on = store.storage._reader._read_extent, asyncio.Event(), asyncio.Event()
-
-    async def slowly(info: LedgerInfo, plan: Any) -> Any:
-        extent = await fetch(info, plan)
-        begun.set()
-        await go_on.wait()
-        return extent
-
-    store.storage._reader._read_extent = slowly  # type: ignore[method-assign]
+    begun, go_on = hold_next_read(store)
     loading = asyncio.ensure_future(store.storage.load_ledger(LedgerId(1)))
     await begun.wait()
-    store.storage._reader._read_extent = fetch  # type: ignore[method-assign]
     await store.put_ids(1, [4], 1000, version=1)
+    await store.storage.flush()
     go_on.set()
     await loading
-    await store.storage.flush()
     assert await store.read(1, 4) == body_of(1, 4, 1000, version=1)
+    await store.storage.close()
+
+
+async def test_a_ledger_that_is_deleted_during_a_load_is_not_cached() -> None:
+    store = await _cold(range(10), 1000, ledgers=1)
+    begun, go_on = hold_next_read(store)
+    loading = asyncio.ensure_future(store.storage.load_ledger(LedgerId(1)))
+    await begun.wait()
+    await store.storage.delete_ledger(LedgerId(1))
+    go_on.set()
+    await loading
+    assert store.storage._reader._cache.find(LedgerId(1), EntryId(4)) is None
     await store.storage.close()
 
 
@@ -244,15 +263,7 @@ async def test_a_read_planned_before_a_flush_caches_no_entry_that_the_flush_stor
     await store.put_ids(1, range(100))
     await store.storage.flush()
     await store.put_ids(1, range(40, 60), version=1)
-    fetch, begun, go_on = store.storage._reader._read_extent, asyncio.Event(), asyncio.Event()
-
-    async def slowly(info: LedgerInfo, plan: Any) -> Any:
-        extent = await fetch(info, plan)
-        begun.set()
-        await go_on.wait()
-        return extent
-
-    store.storage._reader._read_extent = slowly  # type: ignore[method-assign]
+    begun, go_on = hold_next_read(store)
     reading = asyncio.ensure_future(store.read(1, 10))
     await begun.wait()
     await store.storage.flush()
