@@ -28,7 +28,8 @@ from quire_broker.admin.subscriptions import position_of
 from quire_broker.compression import Codec, CompressionError, decompress
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import BACKLOG_ENTRIES_ANALYZED_MAX, PEEK_BYTES_MAX, PEEK_ENTRIES_MAX
-from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
+from quire_broker.managed_ledger.backlog_size import bytes_after
+from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.names import TopicName
 from quire_broker.policies.fields import LONG_MAX
 from quire_broker.topic.topic import Topic
@@ -115,19 +116,7 @@ async def backlog_size(request: web.Request) -> web.Response:
     """Return the bytes stored after a message id, estimated inside its ledger by the mean size of its entries."""
     position = position_of(await body_of(request))
     topic = await _topic(request)
-    return answer(_bytes_after(topic, position))
-
-
-def _bytes_after(topic: Topic, position: Position) -> int:
-    if position == LATEST:
-        return 0
-    total = 0
-    for record in topic.ledger.ledgers:
-        if position == EARLIEST or record.ledger_id > position.ledger_id:
-            total += record.size_bytes
-        elif record.ledger_id == position.ledger_id and record.entries:
-            total += record.size_bytes * max(0, record.entries - 1 - position.entry_id) // record.entries
-    return total
+    return answer(bytes_after(topic.ledger.ledgers, position))
 
 
 async def analyze_backlog(request: web.Request) -> web.Response:

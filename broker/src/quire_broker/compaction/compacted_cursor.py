@@ -49,7 +49,7 @@ class CompactedCursor:
         if start is None and mark.entry_id < 0:
             start = EARLIEST
         elif start is None or start == LATEST:
-            start = Position(mark.ledger_id, mark.entry_id + 1)
+            start = mark.following
         self._start = start
         self.rewind()
 
@@ -102,7 +102,7 @@ class CompactedCursor:
             if moves != self._moves:
                 continue
             last = found[-1].position if found else reader.of.horizon
-            self._ahead = Position(last.ledger_id, last.entry_id + 1)
+            self._ahead = last.following
             self._cursor.set_read_position(self._ahead)
             found = [entry for entry in found if not self.is_acknowledged(entry.position)]
             if found:

@@ -52,8 +52,7 @@ class CompactedReader:
             first = await self._find(reader, start)
         found = await self._read(reader, first, entries_max, bytes_max)
         if found:
-            last = found[-1].position
-            _remember(self._continued, Position(last.ledger_id, last.entry_id + 1), first + len(found))
+            _remember(self._continued, found[-1].position.following, first + len(found))
         return found
 
     async def last(self) -> StoredEntry | None:

@@ -137,8 +137,8 @@ class Compactor:
                 found = await self._former.read(at, READ_ENTRIES, READ_BYTES)
                 for entry in found:
                     yield entry
-                at = _after(found[-1].position) if found else None
-            position = _after(self._former.of.horizon)
+                at = found[-1].position.following if found else None
+            position = self._former.of.horizon.following
         while position <= horizon:
             found = await self._ledger.read(position, READ_ENTRIES, READ_BYTES)
             if not found:
@@ -147,7 +147,7 @@ class Compactor:
                 if entry.position > horizon:
                     return
                 yield entry
-            position = _after(found[-1].position)
+            position = found[-1].position.following
 
 
 class _Output:
@@ -207,7 +207,3 @@ class _Output:
         """Handle an event of the writer; not for callers."""
         self._failure = error
         self._progress.set()
-
-
-def _after(position: Position) -> Position:
-    return Position(position.ledger_id, position.entry_id + 1)

@@ -429,7 +429,7 @@ class ManagedLedger:
         settings = self._context.settings
         if not settings.retention_s or not settings.retention_bytes:
             return 0.0
-        return float("inf") if settings.retention_s == UNLIMITED else settings.retention_s
+        return inf if settings.retention_s == UNLIMITED else settings.retention_s
 
     def wanted_from_ms(self) -> int | None:
         """Return when it has work, in ms since the epoch, if it is closed now; None: not before its next use.

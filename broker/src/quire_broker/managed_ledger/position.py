@@ -12,6 +12,11 @@ class Position(NamedTuple):
     ledger_id: int
     entry_id: int
 
+    @property
+    def following(self) -> "Position":
+        """The next position of the same ledger, whether it has an entry there or not."""
+        return Position(self.ledger_id, self.entry_id + 1)
+
 
 EARLIEST = Position(-1, -1)
 """As a start position: the first entry that still exists."""

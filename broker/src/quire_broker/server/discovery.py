@@ -34,7 +34,7 @@ async def lookup(parts: BrokerParts, rights: Rights, request: pb.CommandLookupTo
 async def topics_of_namespace(parts: BrokerParts, rights: Rights, request: pb.CommandGetTopicsOfNamespace) -> bytes:
     """Return the topics of a namespace. Clients apply patterns themselves: `filtered` is false.
 
-    A client's pattern is a regular expression of another engine and could run forever in ours.
+    So patterns work that RE2 does not accept, such as look-ahead (`topic_lists` evaluates the others).
     """
     found: list[TopicName] = []
     namespace = parse_namespace(request.namespace)

@@ -2,7 +2,7 @@
 
 One task follows each namespace that a client of this broker watches, from the first watcher to the last one. A topic
 that is created or deleted makes it list the namespace again, at most once in `TOPIC_LIST_PAUSE_S` and for at most 5 %
-of the time, so that many new topics in a large namespace cost little. Each watcher gets the difference from the list
+of the time, so a burst of new topics in a large namespace costs little. Each watcher gets the difference from the list
 that its client knows. A client that does not read gets one difference for all changes as soon as it reads again.
 
 Patterns take bounded time (`quire_broker.patterns`): none of a client can stop the broker.

@@ -1,4 +1,4 @@
-"""The rate at which one consumer may subscribe to a topic again: each time the broker may read a backlog anew."""
+"""The rate at which one consumer may subscribe to a topic again: each time the broker may read a backlog again."""
 
 import asyncio
 

@@ -511,12 +511,16 @@ class Topics:
 
     def let_go(self, topic: Topic, moved: Moved | None = None) -> None:
         """Forget a closed topic and disconnect its clients: they go to the new broker, or look it up."""
+        self._forget(topic)
+        topic.disconnect(moved)
+
+    def _forget(self, topic: Topic) -> None:
+        """Let others load a topic that is closed or deleted."""
         if self._loaded.get(topic.name) is topic:
             del self._loaded[topic.name]
         future = self._unloading.pop(topic.name, None)
         if future is not None:
             future.set_result(None)
-        topic.disconnect(moved)
 
     async def _unloaded(self, name: TopicName) -> Topic | None:
         """Wait until a topic is no longer being unloaded, and return it if another client has loaded it again.
@@ -556,17 +560,12 @@ class Topics:
         return True
 
     async def _delete(self, topic: Topic) -> None:
-        name = topic.name
-        future = self._unloading[name] = asyncio.get_running_loop().create_future()
+        self._unloading[topic.name] = asyncio.get_running_loop().create_future()
         try:
             await topic.prepare_delete()
-            await self._factory.delete(name.ledger_name)
+            await self._factory.delete(topic.name.ledger_name)
         finally:  # also after a failure: the next client loads the rest again
-            if self._loaded.get(name) is topic:
-                del self._loaded[name]
-            if self._unloading.get(name) is future:
-                del self._unloading[name]
-            future.set_result(None)
+            self._forget(topic)
 
     async def reload_namespace(self, namespace: NamespaceName) -> None:
         """Unload its topics, so that changed policies take effect; clients reconnect at once."""

@@ -159,11 +159,11 @@ class LedgerList:
     def _after_last(self) -> Position:
         if self._tail is not None and self._tail != self.last_confirmed.ledger_id:
             return Position(self._tail, 0)
-        return Position(self.last_confirmed.ledger_id, self.last_confirmed.entry_id + 1)
+        return self.last_confirmed.following
 
     def next_position(self, position: Position) -> Position:
         """Return the position after `position`, or where the next entry is expected."""
-        following = Position(position.ledger_id, position.entry_id + 1)
+        following = position.following
         if 0 <= following.entry_id < self.entries_in(position.ledger_id):
             return following
         return self.at_or_after(following)
