@@ -67,16 +67,29 @@ async def exchanged(port: int, data: bytes) -> bytes:
 
 
 async def asked(port: int, request: bytes) -> int:
-    """Send an HTTP request and return the status; 0 if the connection ends without a response."""
+    """Send an HTTP request and return the status; 0 if the connection ends without a response.
+
+    Reads the whole response; of a stream of events, which does not end by itself, the first event.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
     try:
         writer.write(request)
-        answer = await asyncio.wait_for(reader.read(), HANGS_AFTER_S)
+        async with asyncio.timeout(HANGS_AFTER_S):
+            head = await _read_until(reader, b"\r\n\r\n")
+            await (_read_until(reader, b"\n\n") if b"text/event-stream" in head else reader.read())
     except ConnectionError:
         return 0
     finally:
         writer.transport.abort()
-    return int(answer[9:12]) if answer.startswith(b"HTTP/1.") else 0
+    return int(head[9:12]) if head.startswith(b"HTTP/1.") else 0
+
+
+async def _read_until(reader: asyncio.StreamReader, end: bytes) -> bytes:
+    """Return the bytes up to and including `end`, or until the connection ends."""
+    try:
+        return await reader.readuntil(end)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
 
 
 def own_tasks() -> set["asyncio.Task[Any]"]:

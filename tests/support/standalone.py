@@ -14,6 +14,8 @@ from tests.support.polling import until
 from tests.support.ports import free_port_range, free_ports
 
 START_TIMEOUT_S = 180.0
+MAKE_VARIABLES = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
+"""Of `make test ARGS=...`: a `make run` within a test would take the same ARGS."""
 QUIRE = str(Path(sys.executable).parent / "quire")
 
 
@@ -118,5 +120,7 @@ class StandaloneProcess:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without Quire's settings, for tests of the command line."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}
+    """Return the environment without Quire's settings and those of an outer `make`, for tests of the command line."""
+    return {
+        key: value for key, value in os.environ.items() if not key.startswith("QUIRE_") and key not in MAKE_VARIABLES
+    }

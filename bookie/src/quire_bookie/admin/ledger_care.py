@@ -124,6 +124,8 @@ class LedgerCare:
         missing = missing_copies((await access.nodes.read(ledger)).value)  # also returns 404 for a missing ledger
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
+        if request.method == "HEAD":
+            return answer
         damages = unknown = 0
         try:
             async with aclosing(_with_signs_of_life(report_on(access, ledger, RateLimit(rate)))) as pieces:

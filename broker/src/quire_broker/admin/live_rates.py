@@ -155,6 +155,8 @@ async def live(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         await response.prepare(request)
+        if request.method == "HEAD":
+            return response
         until_s = asyncio.get_running_loop().time() + LIVE_STREAM_S
         with suppress(ConnectionError):  # the console is closed
             while not rates.ended.is_set() and asyncio.get_running_loop().time() < until_s:

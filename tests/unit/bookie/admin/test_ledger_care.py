@@ -21,6 +21,7 @@ from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.restoration import RESTORATION, Restoration, RestorationState, encode_restoration
 from quire_bookie.model import EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.ledger_report import Piece
+from tests.support.unreadable_requests import sent
 from tests.unit.bookie.admin.test_recovery_api import Server, server
 
 __all__ = ["server"]
@@ -136,6 +137,15 @@ async def test_a_ledger_with_too_few_copies_is_shown_as_such(
     assert await server.ask("GET", "/api/v1/quire/narrow-ledgers") == (200, {"ledgers": [narrow], "complete": True})
     assert await server.ask("GET", "/api/v1/quire/under-replication") == (200, {"count": 1, "oldest_ms": ANY})
     await client.close()
+
+
+async def test_the_head_of_a_check_has_no_body(server: Server) -> None:
+    client, writer = await written(server, 2)
+    path = f"{ROOT}/{writer.ledger_id}/check"
+    request = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    head, _, body = (await sent(server.port, request.encode())).partition("\r\n\r\n")
+    await client.close()
+    assert head.startswith("HTTP/1.1 200 ") and body == ""
 
 
 async def test_a_long_check_shows_its_progress(

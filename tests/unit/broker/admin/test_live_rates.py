@@ -16,6 +16,7 @@ from quire_broker.names import parse_topic
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.console import ConsoleSettings
 from tests.support.broker_world import running_brokers
+from tests.support.unreadable_requests import sent
 
 
 @pytest.fixture
@@ -53,6 +54,14 @@ async def test_a_stream_has_the_topics_of_the_broker_or_of_one_namespace(
     assert event["namespaces"] == {"public/default": [0, 0, 0, 0, 0]}
     async with session.get(url(broker, "/live/public/other")) as answer:
         assert (await first_event(answer))["topics"] == {}
+
+
+@pytest.mark.parametrize("path", ["/admin/quire/live", "/admin/v2/broker-stats/topics"])
+async def test_the_head_of_a_streamed_response_has_no_body(broker: RunningBroker, path: str) -> None:
+    request = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with asyncio.timeout(20):
+        head, _, body = (await sent(broker.http_port, request.encode())).partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 ") and body == ""
 
 
 async def test_a_stream_ends_so_that_the_role_is_checked_again(
