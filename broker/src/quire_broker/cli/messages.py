@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def print_message(received: "Received", output: Output) -> None:
-    """Print one message: its text alone, with -o wide after its id, publish time and key."""
+    """Print one message: its text alone; with -o wide one line with its id, publish time, key and text."""
     message = received.message
     text = message.payload.decode("utf-8", errors="replace")
     name = f"{received.ledger_id}:{received.entry_id}:{message.batch_index}"
@@ -21,7 +21,7 @@ def print_message(received: "Received", output: Output) -> None:
     elif output is Output.WIDE:
         at = datetime.fromtimestamp(message.publish_time_ms / 1000, UTC).isoformat(timespec="milliseconds")
         key = "-" if message.key is None else cell_for_terminal(message.key)
-        say(f"{name}  {at}  {key}  {text}")
+        say(f"{name}  {at}  {key}  {cell_for_terminal(text)}")
     else:
         shown = {
             "id": name,

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from quire_bookie.cli import ledger as ledgers
-from quire_bookie.cli.tables import print_facts, print_table
+from quire_bookie.cli.tables import Output, print_facts, print_table
 from quire_broker.cli import balance, topics
+from quire_broker.cli.client import Received
+from quire_broker.cli.messages import print_message
 from quire_broker.cli.status_line import (
     Sample,
     StatusLine,
@@ -19,6 +21,7 @@ from quire_broker.cli.status_line import (
     standalone_banner,
 )
 from quire_broker.ownership.owners import BrokerUrls
+from quire_broker.wire.payload import Message
 
 IDLE = Sample(10.0, 0, 0, 0, 0, 0, 0, None)
 BUSY = Sample(12.0, 3000, 3 << 20, 2000, 2 << 20, 4, 2, 5 << 30)
@@ -209,3 +212,10 @@ def test_an_entry_is_one_printable_line() -> None:
     line = ledgers._line({"entryId": 1, "length": 9, "payload": payload, "message": message})
     assert line.isprintable() and "p:7 x3" in line and line.endswith("...") and "head" not in line
     assert "head" in ledgers._line({"entryId": 1, "length": 9, "payload": payload})
+
+
+def test_a_wide_message_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    payload = b"first\nsecond\t\x1b[31m"
+    message = Message(-1, "a\nb", {}, payload, 1_500, None, "producer", 0, chunk_id=0, num_chunks=1, uuid=None)
+    print_message(Received(7, 3, -1, message, ends_entry=True), Output.WIDE)
+    assert capsys.readouterr().out == "7:3:-1  1970-01-01T00:00:01.500+00:00  a\\nb  first\\nsecond\\t\\x1b[31m\n"
