@@ -24,6 +24,7 @@ from quire_broker.policies.store import PolicyStore
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
+from quire_broker.security.token_provider import TokenProvider
 from quire_broker.settings.console import ConsoleSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
@@ -285,7 +286,7 @@ class Asked:
         broker = SimpleNamespace(
             access=SimpleNamespace(
                 settings=settings,
-                authentication=Authentication(AuthenticationSettings(), check, SystemClock())
+                authentication=Authentication(AuthenticationSettings(), [TokenProvider(check)], SystemClock())
                 if authentication
                 else None,
             ),

@@ -15,6 +15,7 @@ from quire_broker.admin.answers import errors_as_json
 from quire_broker.proxy.web import admitted, make_app
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
+from quire_broker.security.token_provider import TokenProvider
 from quire_broker.settings.proxy import ProxyLimits
 
 SECRET = b"s" * 32
@@ -29,7 +30,7 @@ def scene(*, authentication: bool, remote: bool = False) -> web.Application:
     """Return the routes of a proxy with these rules."""
     check = SignedTokens(SECRET, secret_algorithms(), SystemClock())
     wanted = AuthenticationSettings() if authentication else None
-    found = Authentication(AuthenticationSettings(), check, SystemClock()) if authentication else None
+    found = Authentication(AuthenticationSettings(), [TokenProvider(check)], SystemClock()) if authentication else None
     proxy: Any = SimpleNamespace(
         access=SimpleNamespace(authentication=found),
         settings=SimpleNamespace(

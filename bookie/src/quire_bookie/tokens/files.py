@@ -1,6 +1,6 @@
-"""Follows the file with the token key or list: a secret, a public key, or a list of tokens.
+"""Follows a file with credentials: a secret, a public key, a list of tokens or of passwords.
 
-Never replaces valid keys by an invalid file: if it cannot be read or used, the previous keys stay in use, with a log
+Never replaces valid content by an invalid file: if it cannot be read or used, the previous one stays in use, with a log
 line and a count. Never logs content of the file.
 """
 
@@ -8,14 +8,15 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quire_bookie.tokens.checks import TokenCheck, TokenGrant
+    from quire_bookie.tokens.checks import TokenCheck, TokenGrant  # noqa: F401  a base below names the first
 
 _log = logging.getLogger("quire.server.security")
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -26,14 +27,14 @@ class TokenFileStats:
     load_failures: int = 0
 
 
-class TokenFile:
-    """A token check that follows its file. `read` returns the content (ConfigError), `make` the check (ConfigError)."""
+class CredentialFile(Generic[T]):
+    """What a file means, as it is now. `read` returns the content (ConfigError), `make` its meaning (ConfigError)."""
 
-    def __init__(self, name: str, read: Callable[[], Awaitable[bytes]], make: "Callable[[bytes], TokenCheck]") -> None:
+    def __init__(self, name: str, read: Callable[[], Awaitable[bytes]], make: Callable[[bytes], T]) -> None:
         self._name = name
         self._read = read
         self._make = make
-        self._check: TokenCheck | None = None
+        self._value: T | None = None
         self._digest = b""
         self._failure = ""
         self.stats = TokenFileStats()
@@ -42,18 +43,14 @@ class TokenFile:
         """Read for the first time. ConfigError."""
         self._take(await self._read())
 
-    def role_of(self, token: str) -> str:
-        """See TokenCheck."""
-        assert self._check is not None, "opened before it is used"
-        return self._check.role_of(token)
-
-    def grant_of(self, token: str) -> "TokenGrant":
-        """See TokenCheck."""
-        assert self._check is not None, "opened before it is used"
-        return self._check.grant_of(token)
+    @property
+    def value(self) -> T:
+        """What the file means."""
+        assert self._value is not None, "opened before it is used"
+        return self._value
 
     async def refresh(self) -> bool:
-        """Read again; return whether the set of valid tokens may have changed."""
+        """Read again; return whether the set of valid credentials may have changed."""
         try:
             data = await self._read()
             if hashlib.sha256(data).digest() == self._digest:
@@ -71,6 +68,18 @@ class TokenFile:
         return True
 
     def _take(self, data: bytes) -> None:
-        self._check = self._make(data)
+        self._value = self._make(data)
         self._digest = hashlib.sha256(data).digest()
         self.stats.loads += 1
+
+
+class TokenFile(CredentialFile["TokenCheck"]):
+    """A token check that follows its file."""
+
+    def role_of(self, token: str) -> str:
+        """See TokenCheck."""
+        return self.value.role_of(token)
+
+    def grant_of(self, token: str) -> "TokenGrant":
+        """See TokenCheck."""
+        return self.value.grant_of(token)

@@ -56,17 +56,20 @@ async def open_tokens(settings: TokenSettings, disk: KeyFiles, clock: WallClock)
         read = partial(_read, settings.tokens_path, "tokenStaticFile", disk)
         file = TokenFile("tokenStaticFile", read, listed)
     elif settings.secret_key:
-        read = partial(_key, settings.secret_key, "tokenSecretKey", disk)
+        read = partial(read_key, settings.secret_key, "tokenSecretKey", disk)
         file = TokenFile("tokenSecretKey", read, with_secret)
     else:
-        read = partial(_key, settings.public_key, "tokenPublicKey", disk)
+        read = partial(read_key, settings.public_key, "tokenPublicKey", disk)
         file = TokenFile("tokenPublicKey", read, with_public_key)
     await file.open()
     return file
 
 
-async def _key(value: str, setting: str, disk: KeyFiles) -> bytes:
-    """Read a key in one of Pulsar's forms: a `data:` URL, a `file:` URL, a path, or the key itself in base64."""
+async def read_key(value: str, setting: str, disk: KeyFiles) -> bytes:
+    """Read a key, or other content that a setting names, in one of Pulsar's forms. ConfigError.
+
+    The forms: a `data:` URL, a `file:` URL, a path, or the content itself in base64.
+    """
     data = inline_data(value)
     if data is not None:
         return data
@@ -77,7 +80,7 @@ async def _key(value: str, setting: str, disk: KeyFiles) -> bytes:
         return base64.b64decode(value, validate=True)
     except (ValueError, binascii.Error):
         # Do not quote the value: it may be a secret that was cut off.
-        raise ConfigError(f"{setting} is neither the path of an existing file nor a key in base64") from None
+        raise ConfigError(f"{setting} is neither the path of an existing file nor its content in base64") from None
 
 
 async def _read(path: str, setting: str, disk: KeyFiles) -> bytes:

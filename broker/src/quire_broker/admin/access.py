@@ -18,8 +18,9 @@ from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.admin.routes import ORIGINAL, ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
-from quire_broker.security.authentication import Authentication, Client
+from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Action, Authorization
+from quire_broker.security.credentials import Client, settled
 
 log = logging.getLogger("quire.broker.security")
 _ROLES = web.RequestKey("quire.roles", tuple[str, ...])
@@ -52,7 +53,7 @@ async def authorized(
     need = Need.SUPER_USER if route is None else route.need
     if need is Need.NOTHING:
         return await handler(request)
-    client = client_of(request, authentication, broker.parts.stats, log)
+    client = await client_of(request, authentication, broker.parts.stats, log)
     if isinstance(client, web.Response):
         return client
     if broker.authorization is not None:
@@ -63,18 +64,18 @@ async def authorized(
     return await handler(request)
 
 
-def client_of(
+async def client_of(
     request: web.Request, authentication: Authentication, stats: AuthenticationStats, log: logging.Logger
 ) -> Client | web.Response:
     """Return the client that sent a request, or the response 401, which is counted and logged."""
     certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
     try:
-        return authentication.admit_http(authorization_of(request), common_name(certificate))
+        return await settled(authentication.admit_http(authorization_of(request), common_name(certificate)))
     except AuthenticationError as error:
         stats.authentications_failed += 1
         log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
         refused = failure(401, f"HTTP 401 Unauthorized: {error}")
-        refused.headers["WWW-Authenticate"] = "Bearer"
+        refused.headers["WWW-Authenticate"] = authentication.challenge()
         return refused
 
 

@@ -7,15 +7,18 @@ from quire_bookie.settings.declared import absolute
 from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
-from quire_broker.config.access import ClientAccessConfig
+from quire_broker.config.access import BASIC_PROVIDERS, TOKEN_PROVIDERS, ClientAccessConfig
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.security.settings import (
     AccessSettings,
     AuthenticationSettings,
     ClientCertificates,
     PeerTlsSettings,
+    ProviderKind,
     ServerTlsSettings,
 )
+
+_KINDS = dict.fromkeys(TOKEN_PROVIDERS, ProviderKind.TOKEN) | dict.fromkeys(BASIC_PROVIDERS, ProviderKind.BASIC)
 
 
 def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
@@ -82,6 +85,8 @@ def _authentication(config: ClientAccessConfig) -> AuthenticationSettings:
     return AuthenticationSettings(
         token=token,
         certificates=config.takes_certificates,
+        passwords=config.basic_auth_conf if config.takes_passwords else "",
+        order=tuple(_KINDS[name] for name in config.authentication_providers if name in _KINDS),
         anonymous_role=config.anonymous_user_role,
         check_interval_s=float(config.authentication_refresh_check_seconds),
     )

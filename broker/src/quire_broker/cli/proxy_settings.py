@@ -10,7 +10,7 @@ from quire_broker.cli.access_settings import client_access_settings
 from quire_broker.config.proxy import TLS_PLUGINS, TOKEN_PLUGINS, ProxyConfig
 from quire_broker.proxy.broker_link import TowardsBrokers
 from quire_broker.proxy.proxy import ProxySettings
-from quire_broker.security.authentication import CERTIFICATE, TOKEN
+from quire_broker.security.credentials import CERTIFICATE, TOKEN
 from quire_broker.server.ports import PortSettings
 from quire_broker.settings.proxy import ProxyLimits
 

@@ -11,7 +11,10 @@ from quire_bookie.config.sources import SECRET
 from quire_broker.limits import CREDENTIALS_CHECK_S
 
 TOKEN_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderToken", "token")
+BASIC_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderBasic", "basic")
 TLS_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderTls", "tls")
+
+PROVIDERS = (TOKEN_PROVIDERS, TLS_PROVIDERS, BASIC_PROVIDERS)
 
 
 def _none_of_empty(value: Any) -> Any:
@@ -63,7 +66,8 @@ class ClientAccessConfig(HttpAccessConfig):
     authentication_providers: TextList = Field(
         [],
         alias="authenticationProviders",
-        description="AuthenticationProviderToken, AuthenticationProviderTls (with Pulsar's package), or token, tls",
+        description="AuthenticationProviderToken, AuthenticationProviderTls, AuthenticationProviderBasic (with "
+        "Pulsar's package), or token, tls, basic; those of one method are asked in this order",
     )
     authentication_refresh_check_seconds: int = Field(
         int(CREDENTIALS_CHECK_S),
@@ -73,6 +77,13 @@ class ClientAccessConfig(HttpAccessConfig):
     )
     anonymous_user_role: str = Field(
         "", alias="anonymousUserRole", description="role of clients without credentials; empty: they are refused"
+    )
+    basic_auth_conf: str = Field(
+        "",
+        alias="basicAuthConf",
+        description="users and hashes of their passwords, as htpasswd writes them: a path, file:// or data:;base64, "
+        "URL, or the content in base64",
+        json_schema_extra=SECRET,
     )
     token_secret_key: str = Field(
         "",
@@ -104,6 +115,11 @@ class ClientAccessConfig(HttpAccessConfig):
         return any(name in TOKEN_PROVIDERS for name in self.authentication_providers)
 
     @property
+    def takes_passwords(self) -> bool:
+        """Whether clients authenticate by user and password."""
+        return any(name in BASIC_PROVIDERS for name in self.authentication_providers)
+
+    @property
     def takes_certificates(self) -> bool:
         """Whether clients authenticate by certificates."""
         return any(name in TLS_PROVIDERS for name in self.authentication_providers)
@@ -120,16 +136,21 @@ class ClientAccessConfig(HttpAccessConfig):
 
     @model_validator(mode="after")
     def _authentication_fits(self) -> "ClientAccessConfig":
-        unknown = [n for n in self.authentication_providers if n not in (*TOKEN_PROVIDERS, *TLS_PROVIDERS)]
-        if unknown:
+        kinds = [next((known for known in PROVIDERS if n in known), None) for n in self.authentication_providers]
+        if None in kinds:
+            unknown = self.authentication_providers[kinds.index(None)]
             raise ValueError(
-                f"authenticationProviders {unknown[0]} is not known; use {TOKEN_PROVIDERS[0]} or {TLS_PROVIDERS[0]}"
+                f"authenticationProviders {unknown} is not known; use of {', '.join(known[0] for known in PROVIDERS)}"
             )
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("authenticationProviders names a provider twice; remove one of them")
         if self.authentication_enabled and not self.authentication_providers:
             raise ValueError(f"authenticationEnabled needs authenticationProviders, e.g. {TOKEN_PROVIDERS[0]}")
         keys = [key for key in (self.token_secret_key, self.token_public_key) if key]
         if self.authentication_enabled and self.takes_tokens and len(keys) != 1:
             raise ValueError(f"tokens need exactly one of tokenSecretKey and tokenPublicKey; {len(keys)} are set")
+        if self.authentication_enabled and self.takes_passwords and not self.basic_auth_conf:
+            raise ValueError(f"{BASIC_PROVIDERS[0]} needs basicAuthConf: a file that htpasswd writes")
         has_trust = self.serves_tls and self.tls_trust_certs_file_path
         if self.authentication_enabled and self.takes_certificates and not has_trust:
             raise ValueError(f"{TLS_PROVIDERS[0]} needs a port with TLS and tlsTrustCertsFilePath")

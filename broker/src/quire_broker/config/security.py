@@ -3,7 +3,7 @@
 from pydantic import Field, model_validator
 
 from quire_bookie.config.roles import TextList
-from quire_broker.config.access import TOKEN_PROVIDERS, ClientAccessConfig, OptionalPort
+from quire_broker.config.access import BASIC_PROVIDERS, TOKEN_PROVIDERS, ClientAccessConfig, OptionalPort
 from quire_broker.limits import PERMISSIONS_CHECK_S
 
 AUTHORIZATION_PROVIDER = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
@@ -20,7 +20,7 @@ class BrokerSecurityConfig(ClientAccessConfig):
     authenticate_original_auth_data: bool = Field(
         False,
         alias="authenticateOriginalAuthData",
-        description="check the token of a proxy's client too; the proxy must pass it on",
+        description="check the token or password of a proxy's client too; the proxy must pass it on",
     )
     authorization_enabled: bool = Field(
         False, alias="authorizationEnabled", description="roles may do only what they were granted"
@@ -62,8 +62,10 @@ class BrokerSecurityConfig(ClientAccessConfig):
                 f"proxyRoles {self.anonymous_user_role}: it is also anonymousUserRole, so that every client could act "
                 "for any other; give proxies a role of their own"
             )
-        if self.authenticate_original_auth_data and self.authentication_enabled and not self.takes_tokens:
+        passed_on = self.takes_tokens or self.takes_passwords
+        if self.authenticate_original_auth_data and self.authentication_enabled and not passed_on:
             raise ValueError(
-                f"authenticateOriginalAuthData needs {TOKEN_PROVIDERS[0]}: a proxy can pass on only a token"
+                f"authenticateOriginalAuthData needs {TOKEN_PROVIDERS[0]} or {BASIC_PROVIDERS[0]}: a proxy cannot pass "
+                "on a certificate"
             )
         return self

@@ -18,7 +18,7 @@ from quire_bookie.limits import TLS_REFRESH_S
 from quire_bookie.settings.tls import TlsFiles
 from quire_broker.errors import BrokerError, ServerError, ServiceNotReadyError, server_error_of
 from quire_broker.proxy.targets import Address
-from quire_broker.security.authentication import TOKEN
+from quire_broker.security.credentials import TOKEN
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.settings.clients import SessionSettings

@@ -1,8 +1,8 @@
 """One client of a proxy: defines the effect of each command in each state.
 
     state       command                                  effect
-    NEW         CONNECT                                  its credentials are checked
-                - without a broker                       -> LOOKUPS, CONNECTED
+    NEW         CONNECT                                  -> ASKED; its credentials are checked
+    ASKED       - without a broker                       -> LOOKUPS, CONNECTED
                 - with proxy_to_broker_url               -> CONNECTING; the address is checked, a link is opened
     LOOKUPS     PARTITIONED_METADATA, LOOKUP,            answered by `lookups`
                 GET_TOPICS_OF_NAMESPACE, GET_SCHEMA
@@ -29,7 +29,7 @@ from quire_broker.proxy.lookups import QUESTIONS, Lookups
 from quire_broker.proxy.parts import ProxyParts
 from quire_broker.proxy.pipe import Pipe
 from quire_broker.proxy.targets import Address
-from quire_broker.security.authentication import TOKEN, Client
+from quire_broker.security.credentials import BASIC, TOKEN, Client, Found, settled
 from quire_broker.server.connection import Connection
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.wire import commands
@@ -45,6 +45,7 @@ class State(Enum):
     """See the module's docstring."""
 
     NEW = auto()
+    ASKED = auto()
     LOOKUPS = auto()
     CONNECTING = auto()
     PIPED = auto()
@@ -72,7 +73,7 @@ class ProxySession:
     @property
     def is_ready(self) -> bool:
         """Whether the client was admitted."""
-        return self.state is not State.NEW
+        return self.state not in (State.NEW, State.ASKED)
 
     def give_way(self) -> None:
         """Disconnect the client to make space for another one."""
@@ -121,7 +122,7 @@ class ProxySession:
 
     def last_bytes(self, error: PeerProtocolError) -> bytes:
         """Return an ERROR with the reason; nothing for a client that is not admitted."""
-        if self.state is State.NEW:
+        if not self.is_ready:
             return b""
         return commands.error(commands.NO_REQUEST, server_error_of(error), str(error))
 
@@ -153,8 +154,39 @@ class ProxySession:
             )
 
     def _connect(self, request: pb.CommandConnect) -> None:
+        self.state = State.ASKED
+        authentication = self._parts.authentication
+        if authentication is None:
+            self._admitted(request, None)
+            return
         try:
-            hello = self._hello(request)
+            if request.original_principal or request.original_auth_data:
+                raise AuthenticationError("a proxy does not connect to another proxy: use the address of a broker")
+            shown = (request.auth_method_name, request.auth_data, self._connection.common_name)
+            client = authentication.admit(*shown)
+        except BrokerError as error:
+            self._refuse(error)
+            return
+        if isinstance(client, Client):
+            self._admitted(request, client)
+        else:
+            self._parts.background.start(self._admit_later(request, client), f"authentication of {self.peer}")
+
+    async def _admit_later(self, request: pb.CommandConnect, found: Found) -> None:
+        try:
+            client = await settled(found)
+        except BrokerError as error:
+            if not self._connection.closed:
+                self._refuse(error)
+            return
+        if not self._connection.closed:
+            self._admitted(request, client)
+
+    def _admitted(self, request: pb.CommandConnect, client: Client | None) -> None:
+        """Go on with a client whose credentials are good; None without authentication."""
+        self._client = client
+        hello = self._hello(request, client)
+        try:
             address = self._parts.targets.check(request.proxy_to_broker_url) if request.proxy_to_broker_url else None
         except BrokerError as error:
             self._refuse(error)
@@ -169,24 +201,19 @@ class ProxySession:
         version = min(PROTOCOL_VERSION, request.protocol_version)
         self._connection.write(commands.connected(SERVER_VERSION, version, SessionSettings().message_bytes_max))
 
-    def _hello(self, request: pb.CommandConnect) -> pb.CommandConnect:
-        """Authenticate the client, and return the CONNECT that brokers get. AuthenticationError."""
+    def _hello(self, request: pb.CommandConnect, client: Client | None) -> pb.CommandConnect:
+        """Return the CONNECT that brokers get."""
         hello = pb.CommandConnect(
             client_version=request.client_version[:CLIENT_VERSION_CHARACTERS_MAX],
             protocol_version=request.protocol_version,
             feature_flags=request.feature_flags,
             proxy_version=SERVER_VERSION,
         )
-        authentication = self._parts.authentication
-        if authentication is None:
-            return hello
-        if request.original_principal or request.original_auth_data:
-            raise AuthenticationError("a proxy does not connect to another proxy: use the address of a broker")
-        shown = (request.auth_method_name, request.auth_data, self._connection.common_name)
-        self._client = client = authentication.admit(*shown)
-        hello.original_principal = client.role
-        if self._parts.forwards_credentials and client.method == TOKEN:
-            hello.original_auth_method, hello.original_auth_data = TOKEN, client.token
+        if client is not None:
+            hello.original_principal = client.role
+            if self._parts.forwards_credentials and client.method in (TOKEN, BASIC):
+                hello.original_auth_method = client.method
+                hello.original_auth_data = request.auth_data.decode()
         return hello
 
     async def _connect_to(self, address: Address, hello: pb.CommandConnect) -> None:

@@ -28,7 +28,7 @@ from quire_broker.errors import AuthorizationError
 from quire_broker.proxy.collector import ProxyCollector
 from quire_broker.proxy.forwarding import BrokerHttp
 from quire_broker.proxy.proxy import RunningProxy
-from quire_broker.security.authentication import Client
+from quire_broker.security.credentials import Client
 
 log = logging.getLogger("quire.proxy")
 PROXY: web.AppKey[RunningProxy] = web.AppKey("proxy", RunningProxy)
@@ -96,7 +96,7 @@ async def admitted(
             open_paths = "probes, metrics and what clients look up"
             _refuse(refusal_of_origin(request, remote=settings.admin_remote, open_paths=open_paths))
         return await handler(request)
-    client = client_of(request, authentication, proxy.parts.stats, log)
+    client = await client_of(request, authentication, proxy.parts.stats, log)
     if isinstance(client, web.Response):
         return client
     request[CLIENT] = client

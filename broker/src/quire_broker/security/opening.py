@@ -1,16 +1,20 @@
 """Opens the credentials of a broker from its settings: reads certificates and keys, and reloads changed files."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from quire_bookie.env.background import Background
+from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.secret_file import SecretFiles
 from quire_bookie.env.tls import ServedContext, TlsContext, server_context
-from quire_bookie.tokens.files import TokenFile
+from quire_bookie.tokens.files import CredentialFile
 from quire_broker.security.authentication import Authentication
-from quire_broker.security.settings import AccessSettings, ClientCertificates
+from quire_broker.security.credentials import Provider
+from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ClientCertificates, ProviderKind
+
+PASSWORDS = "basicAuthConf"
 
 
 class Access:
@@ -19,7 +23,7 @@ class Access:
     def __init__(self, settings: AccessSettings, clock: WallClock) -> None:
         self.settings = settings
         self._clock = clock
-        self._tokens: TokenFile | None = None
+        self._providers: Sequence[Provider] = ()
         self.tls: ServedContext | None = None
         self.authentication: Authentication | None = None
 
@@ -36,16 +40,32 @@ class Access:
             self.tls = ServedContext(TlsContext(tls.files, make, tls.refresh_s, self._clock))
             await self.tls.open()
         if wanted is not None:
-            if wanted.token is not None:
-                from quire_bookie.tokens.opening import open_tokens  # slow to load, and rarely needed
+            self._providers = [one for kind in wanted.order if (one := await self._provider(kind, wanted)) is not None]
+            self.authentication = Authentication(wanted, self._providers, self._clock)
 
-                self._tokens = await open_tokens(wanted.token, SecretFiles(), self._clock)
-            self.authentication = Authentication(wanted, self._tokens, self._clock)
+    async def _provider(self, kind: ProviderKind, wanted: AuthenticationSettings) -> Provider | None:
+        """Return a provider after its first look at its files; None if it is not configured. ConfigError."""
+        # Slow to load, and rarely needed.
+        if kind is ProviderKind.TOKEN and wanted.token is not None:
+            from quire_bookie.tokens.opening import open_tokens
+            from quire_broker.security.token_provider import TokenProvider
+
+            tokens = await open_tokens(wanted.token, SecretFiles(), self._clock)
+            return TokenProvider(tokens, tokens.refresh)
+        if kind is ProviderKind.BASIC and wanted.passwords:
+            from quire_bookie.tokens.opening import read_key
+            from quire_broker.security.basic_provider import BasicProvider
+            from quire_broker.security.passwords import users_of
+
+            users = CredentialFile(PASSWORDS, partial(read_key, wanted.passwords, PASSWORDS, SecretFiles()), users_of)
+            await users.open()
+            return BasicProvider(users, SystemChance().token(32))
+        return None
 
     def follow(self, background: Background, check: Callable[[bool], None]) -> None:
         """Reload the files, and call `check` at the interval at which credentials are checked.
 
-        Its argument is whether the accepted tokens may have changed since the last call.
+        Its argument is whether the accepted credentials may have changed since the last call.
         """
         if self.tls is not None and self.tls.refresh_s > 0:
             background.keep(self.tls.follow, "TLS files")
@@ -56,5 +76,4 @@ class Access:
     async def _check(self, check: Callable[[bool], None], interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
-            changed = self._tokens is not None and await self._tokens.refresh()
-            check(changed)
+            check(any([await one.refresh() for one in self._providers]))

@@ -35,17 +35,27 @@ class PeerTlsSettings:
     refresh_s: float = bookie_limits.TLS_REFRESH_S
 
 
+class ProviderKind(Enum):
+    """The kinds of providers that need more than the connection's certificate."""
+
+    TOKEN = auto()
+    BASIC = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class AuthenticationSettings:
     """How clients authenticate. `certificates`: the CN of a trusted certificate is a role.
 
-    `anonymous_role`: the role of clients without credentials; empty: they are refused. `authenticate_original`: a
-    proxy must pass on the credentials of its client, which are checked too.
+    `passwords`: an htpasswd file, named as a key is. `order`: the kinds of providers, as they are asked.
+    `anonymous_role`: the role of clients without credentials; empty: they are refused. `authenticate_original`: a proxy
+    must pass on the credentials of its client, which are checked too.
     """
 
     token: TokenSettings | None = None
     certificates: bool = False
     anonymous_role: str = ""
+    passwords: str = field(default="", repr=False)
+    order: tuple[ProviderKind, ...] = tuple(ProviderKind)
     authenticate_original: bool = False
     check_interval_s: float = limits.CREDENTIALS_CHECK_S
 

@@ -58,6 +58,8 @@ class _Answer:
 
 class _State(Enum):
     NEW = auto()
+    ASKED = auto()
+    """CONNECT has arrived; its credentials are being checked."""
     READY = auto()
 
 
@@ -127,7 +129,7 @@ class Session:
 
     def last_bytes(self, error: PeerProtocolError) -> bytes:
         """Return an ERROR with the reason; nothing for a client that is not admitted."""
-        if self._state is _State.NEW:
+        if self._state is not _State.READY:
             return b""
         return commands.error(commands.NO_REQUEST, server_error_of(error), str(error))
 
@@ -165,13 +167,15 @@ class Session:
 
     def _require_ready(self, what: str) -> None:
         if self._state is not _State.READY:
-            raise PeerProtocolError(f"command {what} before CONNECT")
+            raise PeerProtocolError(f"command {what} before {'CONNECT' if self._state is _State.NEW else 'CONNECTED'}")
 
     def _connect(self, request: pb.CommandConnect) -> None:
         if self._state is not _State.NEW:
             raise PeerProtocolError("a second CONNECT")
-        if not self._admission.connect(request):
-            return
+        self._state = _State.ASKED
+        self._admission.connect(request, partial(self._admitted, request))
+
+    def _admitted(self, request: pb.CommandConnect) -> None:
         self._state = _State.READY
         version = min(PROTOCOL_VERSION, request.protocol_version)
         client = request.client_version[:CLIENT_VERSION_CHARACTERS_MAX]

@@ -17,6 +17,7 @@ from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.ownership.listeners import Binding
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
+from quire_broker.security.settings import ProviderKind
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.support.setting_values import BALANCING, LEDGER_CLIENT, RECOVERY, STORAGE
@@ -324,3 +325,37 @@ def test_ports_of_listeners() -> None:
 def test_ports_of_listeners_that_cannot_be_are_refused(bound: str, reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         broker(bind_addresses=bound)
+
+
+BASIC = {"authentication_enabled": True, "basic_auth_conf": "file:///users"}
+PACKAGE = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+
+
+def test_providers_arrive_in_their_order_under_both_names() -> None:
+    def order(providers: str, **more: Any) -> tuple[ProviderKind, ...]:
+        found = broker_settings(broker(**(BASIC | {"authentication_providers": providers} | more))).access
+        assert found.authentication is not None and found.authentication.passwords == "file:///users"
+        return found.authentication.order
+
+    secret = {"token_secret_key": "/secret"}
+    assert order("basic") == order(f"{PACKAGE}Basic") == (ProviderKind.BASIC,)
+    assert order("basic,token", **secret) == (ProviderKind.BASIC, ProviderKind.TOKEN)
+    assert order(f"{PACKAGE}Token,{PACKAGE}Basic", **secret) == (ProviderKind.TOKEN, ProviderKind.BASIC)
+    shown = broker(**(BASIC | {"authentication_providers": "basic"})).shown()
+    assert shown["basicAuthConf"] == "(set, not shown)"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            {"authentication_providers": "basic", "basic_auth_conf": ""},
+            "ProviderBasic needs basicAuthConf",
+        ),
+        ({"authentication_providers": f"basic,{PACKAGE}Basic"}, "names a provider twice"),
+        ({"authentication_providers": "basic,com.example.Ours"}, "com.example.Ours is not known; use of .*Basic"),
+    ],
+)
+def test_providers_that_cannot_work_are_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        broker(**(BASIC | given))

@@ -8,12 +8,16 @@ from typing import Any
 import jwt
 import pytest
 
+from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms
 from quire_broker import limits
+from quire_broker.errors import AuthenticationError
 from quire_broker.security.authentication import Authentication
 from quire_broker.security.authorization import Authorization
+from quire_broker.security.credentials import Client, Found, Provider
 from quire_broker.security.settings import AuthenticationSettings
+from quire_broker.security.token_provider import TokenProvider
 from quire_broker.server.budget import PublishBudget
 from quire_broker.server.connection import Connection
 from quire_broker.server.parts import ServerStats
@@ -41,17 +45,24 @@ class Clock:
 class Scene:
     """One connection of a broker that requires tokens."""
 
-    def __init__(self, *, authenticate_original: bool = False, authorization: Authorization | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        authenticate_original: bool = False,
+        authorization: Authorization | None = None,
+        provider: Provider | None = None,
+    ) -> None:
         self.clock = Clock()
-        check = SignedTokens(SECRET, secret_algorithms(), self.clock)
+        check = provider or TokenProvider(SignedTokens(SECRET, secret_algorithms(), self.clock))
         parts: Any = SimpleNamespace(
             settings=SessionSettings(),
             topic_lists=None,
             policies=None,
             memory=ConnectionMemory(),
             stats=ServerStats(),
+            background=Background(),
             authentication=Authentication(
-                AuthenticationSettings(authenticate_original=authenticate_original), check, self.clock
+                AuthenticationSettings(authenticate_original=authenticate_original), [check], self.clock
             ),
             authorization=authorization,
         )
@@ -264,3 +275,123 @@ def test_a_client_without_another_token_is_disconnected(refreshes: bool) -> None
         assert scene.transport.closed
 
     play(work)
+
+
+class Slow:
+    """A provider whose checks end at an event."""
+
+    method = "token"
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+
+    def admit(self, shown: str) -> Found:
+        async def check() -> Client:
+            await self.may_end.wait()
+            if shown == "bad":
+                raise AuthenticationError("no such token")
+            return Client(shown, "token", NOW_S * 1000 + 5000, provider=self)
+
+        return check
+
+    def is_good(self, client: Client) -> bool:
+        return True
+
+    async def refresh(self) -> bool:
+        return False
+
+
+def slowly(work: Callable[[Scene, Slow], Awaitable[None]], **given: Any) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        provider = Slow()
+        await work(Scene(provider=provider, **given), provider)
+
+    simulate(scenario, seed=1)
+
+
+def test_a_client_is_answered_when_the_check_of_its_credentials_ends() -> None:
+    async def work(scene: Scene, slow: Slow) -> None:
+        scene.connect("app")
+        await asyncio.sleep(limits.UNAUTHENTICATED_S - 1)
+        assert (scene.heard, scene.transport.closed) == ([], False)
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        scene.send(type=Kind.PING, ping=pb.CommandPing())
+        assert (scene.heard, scene.role) == ([Kind.CONNECTED, Kind.PONG], "app")
+        await asyncio.sleep(limits.UNAUTHENTICATED_S)
+        assert not scene.transport.closed
+
+    slowly(work)
+
+
+def test_a_client_whose_check_fails_or_lasts_too_long_is_refused() -> None:
+    async def refused(scene: Scene, slow: Slow) -> None:
+        scene.connect("bad")
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+
+    async def late(scene: Scene, slow: Slow) -> None:
+        scene.connect("app")
+        await asyncio.sleep(limits.UNAUTHENTICATED_S + 1)
+        assert (scene.heard, scene.transport.closed) == ([Kind.ERROR], True)
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        assert scene.heard == [Kind.ERROR]
+
+    slowly(refused)
+    slowly(late)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"type": Kind.PING, "ping": pb.CommandPing()},
+        {"type": Kind.CONNECT, "connect": pb.CommandConnect(client_version="t")},
+        {"type": Kind.LOOKUP, "lookup": pb.CommandLookupTopic(topic="t", request_id=1)},
+    ],
+)
+def test_a_client_that_sends_commands_before_its_check_ends_is_disconnected_unanswered(command: dict[str, Any]) -> None:
+    async def work(scene: Scene, slow: Slow) -> None:
+        scene.connect("app")
+        scene.send(**command)
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        assert (scene.heard, scene.transport.closed) == ([], True)
+
+    slowly(work)
+
+
+def test_both_a_proxy_and_its_client_are_checked_before_the_answer() -> None:
+    async def work(scene: Scene, slow: Slow) -> None:
+        scene.connect("proxy", original_principal="ignored", original_auth_method="token", original_auth_data="app")
+        await asyncio.sleep(1)
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        assert (scene.heard, scene.role) == ([Kind.CONNECTED], "app")
+
+    slowly(work, authenticate_original=True, authorization=PROXIES)
+
+
+def test_a_new_token_whose_check_takes_time_replaces_the_expired_one() -> None:
+    async def work(scene: Scene, slow: Slow) -> None:
+        slow.may_end.set()
+        scene.connect("app")
+        await asyncio.sleep(0.1)
+        scene.clock.now_s += 5
+        scene.look()
+        slow.may_end.clear()
+        scene.respond("app")
+        await asyncio.sleep(1)
+        slow.may_end.set()
+        await asyncio.sleep(0.1)
+        scene.clock.now_s -= 5
+        scene.look()
+        assert (scene.heard, scene.transport.closed) == ([Kind.CONNECTED, Kind.AUTH_CHALLENGE], False)
+        scene.clock.now_s += 5
+        scene.look()
+        scene.respond("other")
+        await asyncio.sleep(0.1)
+        assert (scene.heard[2:], scene.transport.closed) == ([Kind.AUTH_CHALLENGE, Kind.ERROR], True)
+
+    slowly(work)
