@@ -2,35 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
-from quire_bookie.errors import NoSuchLedgerError
+from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.model import LedgerId
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.claim import Claim
-from quire_broker.managed_ledger.compacted_ledgers import LEDGER_PROPERTY
 from quire_broker.managed_ledger.context import ManagedLedgerContext
-from quire_broker.managed_ledger.cursors.cursor_state import NO_CURSOR_LEDGER, decode_node
 from quire_broker.managed_ledger.deletion import Deletions
-from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerMissingError, OutdatedError
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerFencedError, OutdatedError
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
-from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
-from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
-from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.preparation import Preparation, prepare
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
+from quire_broker.managed_ledger.removal import Removal
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.managed_ledger.upkeep import Upkeep
@@ -39,7 +32,6 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _log = logging.getLogger("quire.managed_ledger")
 _DISCARD_S = 5.0  # to delete a ledger that was created for an opening which failed
-_SEGMENTS_AT_ONCE = 50  # the same as the number of ledgers that leave a list in one transaction
 
 
 class ManagedLedgerFactory:
@@ -232,18 +224,33 @@ class ManagedLedgerFactory:
     async def delete(self, name: str) -> None:
         """Delete the managed ledger, open or not, with its cursors and entries. ManagedLedgerMissingError.
 
-        If a step fails, the node remains, so that the deletion can be repeated.
+        ManagedLedgerFencedError: another owner has written it. If a step fails, the node remains, so that the deletion
+        can be repeated.
         """
-        task = self._open.pop(name, None)
-        if task is not None and not self._finished(task):
-            ledger = await task
-            ledger.stop()
-            await ledger.release()
+        task, version = self._open.pop(name, None), None
+        if task is not None and not (task.done() and (task.cancelled() or task.exception() is not None)):
+            version = await self._stop(await task)
         context = self._context(name, self._settings)
+        removal = Removal(context, version)
         try:
-            await retry_unavailable(lambda: _delete_stored(context), context.backoff(), self._settings.metadata_retry_s)
+            await retry_unavailable(removal.run, context.backoff(), self._settings.metadata_retry_s)
         finally:
             await context.background.close()
+
+    async def _stop(self, ledger: ManagedLedger) -> int | None:
+        """Stop what is open, and return the version of its list; None if it was closed before."""
+        if ledger.state is ManagedLedgerState.FENCED:
+            raise ManagedLedgerFencedError(f"{ledger.name} belongs to another owner: it is not deleted")
+        if ledger.state is ManagedLedgerState.CLOSED:
+            return None
+        ledger.stop()
+        try:
+            async with asyncio.timeout(self._settings.metadata_retry_s):
+                return await ledger.end_list()
+        except TimeoutError as error:
+            raise MetadataUnavailableError(f"the last change of {ledger.name} has no answer yet") from error
+        finally:
+            await ledger.release()
 
     async def close(self) -> None:
         """Close every managed ledger."""
@@ -279,43 +286,3 @@ async def _end(context: ManagedLedgerContext) -> None:
     """End the tasks of an opening that failed; a ledger that it created is deleted before, if that takes no time."""
     await context.background.settle(_DISCARD_S)
     await context.background.close()
-
-
-async def _delete_stored(context: ManagedLedgerContext) -> None:
-    """Delete the ledgers, also those left by earlier owners, then cursors with their ledgers, last the node."""
-    path = node_path(context.name)
-    stored = context.node(path)
-    value = await stored.load()
-    if value is None:
-        raise ManagedLedgerMissingError(f"{context.name} does not exist")
-    await context.deletions.resume()
-    for encoded in await context.store.children(path):
-        cursor = context.node(f"{path}/{encoded}")
-        node = await cursor.load()
-        if node is not None:
-            stored_cursor = decode_node(node)
-            named = {stored_cursor.ledger_id, stored_cursor.state.properties.get(LEDGER_PROPERTY, NO_CURSOR_LEDGER)}
-            await _delete_ledgers(context, sorted(named - {NO_CURSOR_LEDGER}))
-            await cursor.remove()
-    listed = decode_list(value)
-    await _delete_ledgers(context, [record.ledger_id for record in listed.ledgers])
-    await context.deletions.wait(context.settings.metadata_retry_s)
-    await _record_segments(context, stored, listed)
-    await stored.remove()
-    await context.segments.delete_recorded(context.tier.settings.read_timeout_s)
-
-
-async def _record_segments(context: ManagedLedgerContext, stored: StoredNode, listed: LedgerListNode) -> None:
-    """Remove offloaded ledgers from the list, a few at a time, each with the record for the deletion of its objects."""
-    while unreferenced := unreferenced_objects(listed.ledgers, ())[:_SEGMENTS_AT_ONCE]:
-        gone = {ledger_id for ledger_id, _ in unreferenced}
-        listed = replace(listed, ledgers=tuple(one for one in listed.ledgers if one.ledger_id not in gone))
-        await stored.write(encode_list(listed), context.segments.record(unreferenced))
-
-
-async def _delete_ledgers(context: ManagedLedgerContext, ledger_ids: Sequence[int]) -> None:
-    for ledger_id in ledger_ids:
-        try:
-            await context.client.delete_ledger(LedgerId(ledger_id))
-        except NoSuchLedgerError:
-            _log.debug("ledger %d of %s was already deleted", ledger_id, context.name)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.store import Check
 from quire_broker.managed_ledger.deletion import Deletions
-from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
+from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerFencedError
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.nodes.offload_attempts import unreferenced_objects
@@ -51,6 +51,7 @@ class ListStore:
         self._deletions = deletions
         self._segments = segments
         self._lock = asyncio.Lock()
+        self._ended = False
 
     async def update(
         self,
@@ -62,9 +63,11 @@ class ListStore:
         """Store `change` of the present node, then delete `dropped`. `tail()` returns the ledger being written from
         then on.
 
-        ManagedLedgerFencedError: another owner wrote it. MetadataUnavailableError: certainly not done.
+        ManagedLedgerFencedError: another owner wrote it. ManagedLedgerClosedError: it is being deleted.
+        MetadataUnavailableError: certainly not done.
         """
         async with self._lock:
+            self._check_open()
             target = change(self.node)
             unreferenced = unreferenced_objects(self.node.ledgers, target.ledgers)
             records = [*self._deletions.record(dropped), *self._segments.record(unreferenced)]
@@ -104,9 +107,15 @@ class ListStore:
     async def while_owned(self, write: Callable[[Check], Awaitable[None]]) -> None:
         """Write another node with the check that no other owner wrote the list. No write of the list runs meanwhile."""
         async with self._lock:
+            self._check_open()
             await write(Check(self._stored.key, self._stored.version))
 
-    async def remove(self) -> None:
-        """Delete the node."""
+    async def end(self) -> int:
+        """Refuse further writes, wait for the one that runs, and return the version of the node after it."""
+        self._ended = True
         async with self._lock:
-            await self._stored.remove()
+            return self._stored.version
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ManagedLedgerClosedError(f"{self.name} is being deleted")

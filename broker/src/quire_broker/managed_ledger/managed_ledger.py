@@ -515,6 +515,10 @@ class ManagedLedger:
             cursor.stop()
         self._appender.refuse(ManagedLedgerClosedError(f"{self.name} is being deleted"))
 
+    async def end_list(self) -> int:
+        """Write the list of ledgers no more, and return the version of its last write; call it after `stop`."""
+        return await self._lists.end()
+
     async def release(self) -> None:
         """Release every handle; call it after `stop`."""
         await self._appender.release()

@@ -290,6 +290,55 @@ def test_a_delete_that_fails_on_the_way_can_be_repeated() -> None:
     run(scenario, ledger_entries_max=10)
 
 
+def test_a_broker_that_was_stopped_deletes_nothing_of_the_next_owner() -> None:
+    async def scenario(world: World) -> None:
+        process, _ = await _full_topic(world)
+        other = world.process()
+        taken = await other.open()
+        await append(taken, b"new")
+        with pytest.raises(ManagedLedgerFencedError, match="another owner"):
+            await process.run(process.factory.delete(NAME))
+        assert await everything(taken) == [*numbered(25), b"new"]
+        assert "sub" in taken.cursors
+
+    run(scenario, ledger_entries_max=10)
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+def test_a_takeover_at_any_step_of_a_deletion_keeps_what_comes_after_it(step: int) -> None:
+    async def scenario(world: World) -> None:
+        process, _ = await _full_topic(world)
+        deletion = asyncio.ensure_future(process.run(process.factory.delete(NAME)))
+        writes = len(world.metadata.history)
+        while len(world.metadata.history) < writes + step and not deletion.done():  # noqa: ASYNC110  a test may poll
+            await asyncio.sleep(0.0001)
+        other = world.process()
+        taken = await other.open()
+        await other.run(taken.open_cursor("next"))
+        await append(taken, b"new")
+        await asyncio.gather(deletion, return_exceptions=True)
+        await append(taken, b"newer")
+        await other.run(taken.close())
+        again = await world.process().open()
+        assert (await everything(again))[-2:] == [b"new", b"newer"]
+        assert "next" in again.cursors
+
+    run(scenario, ledger_entries_max=10)
+
+
+def test_a_deletion_waits_for_a_change_of_the_list_that_runs() -> None:
+    async def scenario(world: World) -> None:
+        process, ledger = await _full_topic(world)
+        change = asyncio.ensure_future(process.run(ledger.set_property("index", "12")))
+        await asyncio.sleep(0)
+        await process.run(process.factory.delete(NAME))
+        await asyncio.gather(change, return_exceptions=True)
+        assert not await process.factory.exists(NAME)
+        assert not world.bookies.ledgers
+
+    run(scenario, ledger_entries_max=10)
+
+
 def test_properties_are_stored_with_the_list() -> None:
     async def scenario(world: World) -> None:
         process = world.process()

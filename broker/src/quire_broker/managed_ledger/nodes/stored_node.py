@@ -71,12 +71,15 @@ class StoredNode:
                 self.version += 1
                 return None
 
-    async def remove(self, also: Sequence[Operation] = ()) -> None:
-        """Delete the node, in one transaction with `also`. Errors as for `write`; a missing node counts as deleted."""
+    async def remove(self, also: Sequence[Operation] = (), checks: Sequence[Check] = ()) -> None:
+        """Delete the node, in one transaction with `also`, if the `checks` hold. Errors as for `write`.
+
+        A missing node counts as deleted.
+        """
         unknown = False
         while True:
             try:
-                await self._store.transact([Check(self.key, self.version)], [Delete(self.key), *also])
+                await self._store.transact([Check(self.key, self.version), *checks], [Delete(self.key), *also])
             except MetadataUnknownError:
                 unknown = True
             except MetadataUnavailableError:
