@@ -1,4 +1,4 @@
-"""Tests of the stock Python client with several authentication providers at once: tokens and passwords."""
+"""Tests of the stock Python client with tokens, passwords and OAuth2 (from a real issuer) on one broker."""
 
 import base64
 import itertools
@@ -16,11 +16,13 @@ import pytest
 pulsar = pytest.importorskip("pulsar")
 
 from tests.support.standalone import StandaloneProcess  # noqa: E402  after the check that there is a client
+from tests.support.token_issuer import AUDIENCE, CLIENT_SECRET, TokenIssuer  # noqa: E402
 
 pytestmark = [pytest.mark.compat, pytest.mark.slow]
 
 SECRET = b"a secret of tests that is long enough for HS256"
 PACKAGE = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+OPEN_ID = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 RECEIVE_MS = 20_000
 # The C++ core does not report an ERROR that answers its CONNECT: it retries until its timeout.
 KEPT_OUT = (pulsar.AuthenticationError, pulsar.Timeout)
@@ -38,7 +40,7 @@ def line(user: str, password: str) -> str:
 class Broker:
     """A standalone that takes tokens and passwords."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, issuer: TokenIssuer) -> None:
         self.users = folder / "users"
         # `htpasswd -m` wrote the second one: user `old`, password `secret`.
         self.users.write_text(line("admin", "the:pass word") + "old:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n")
@@ -46,12 +48,16 @@ class Broker:
         key.write_bytes(SECRET)
         settings = {
             "authenticationEnabled": "true",
-            "authenticationProviders": f"{PACKAGE}Token,{PACKAGE}Basic",
+            "authenticationProviders": f"{PACKAGE}Token,{PACKAGE}Basic,{OPEN_ID}",
+            "openIDAllowedTokenIssuers": issuer.url,
+            "openIDAllowedAudiences": AUDIENCE,
+            "openIDRequireIssuersUseHttps": "false",
+            "openIDKeyIdCacheMissRefreshSeconds": "1",
             "authenticationRefreshCheckSeconds": "1",
             "tokenSecretKey": f"file://{key}",
             "basicAuthConf": f"file://{self.users}",
             "authorizationEnabled": "true",
-            "superUserRoles": "admin,operator",
+            "superUserRoles": "admin,operator,service",
         }
         self.process = StandaloneProcess(folder, settings=tuple(f"{name}={value}" for name, value in settings.items()))
         self.process.start()
@@ -68,8 +74,15 @@ class Broker:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    found = Broker(tmp_path_factory.mktemp("providers"))
+def issuer() -> Iterator[TokenIssuer]:
+    found = TokenIssuer()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, issuer: TokenIssuer) -> Iterator[Broker]:
+    found = Broker(tmp_path_factory.mktemp("providers"), issuer)
     yield found
     found.process.close()
 
@@ -156,3 +169,51 @@ def test_a_client_whose_user_is_removed_is_disconnected_and_kept_out(
     with pytest.raises((pulsar.Timeout, pulsar.ConnectError, pulsar.AlreadyClosed, pulsar.NotConnected)):
         for _ in range(1000):
             producer.send(b"m")
+
+
+def oauth2(issuer: TokenIssuer, client_id: str, **changes: str) -> Any:
+    given = {
+        "type": "client_credentials",
+        "issuer_url": issuer.url,
+        "client_id": client_id,
+        "client_secret": CLIENT_SECRET,
+        "audience": AUDIENCE,
+    }
+    return pulsar.AuthenticationOauth2(json.dumps(given | changes))
+
+
+def test_a_client_with_oauth2_gets_its_token_from_the_issuer_and_its_role_from_the_token(
+    connect: Callable[[Any], Any], issuer: TokenIssuer
+) -> None:
+    send_and_receive(connect(oauth2(issuer, "service")), next(_topics))
+    assert issuer.asked["/token"] >= 1
+    with pytest.raises(pulsar.AuthorizationError):
+        connect(oauth2(issuer, "stranger")).create_producer(next(_topics))
+    with pytest.raises(KEPT_OUT):
+        connect(oauth2(issuer, "service", audience="another")).create_producer(next(_topics))
+
+
+def test_the_admin_rest_takes_tokens_of_the_issuer(broker: Broker, issuer: TokenIssuer) -> None:
+    path = "/admin/v2/tenants"
+    assert broker.rest("GET", path, f"Bearer {issuer.token('service')}") == 200
+    assert broker.rest("GET", path, f"Bearer {issuer.token('stranger')}") == 403
+    assert broker.rest("GET", path, f"Bearer {issuer.token('service', aud='another')}") == 401
+    assert broker.rest("GET", path, f"Bearer {issuer.token('service', exp=1)}") == 401
+
+
+def test_a_client_with_oauth2_continues_when_its_token_expires_and_the_issuer_has_new_keys(
+    connect: Callable[[Any], Any], issuer: TokenIssuer
+) -> None:
+    issuer.lasts_s = 5.0
+    try:
+        producer = connect(oauth2(issuer, "service")).create_producer(next(_topics))
+        issuer.rotate()
+        asked, sent = issuer.asked["/token"], 0
+        while issuer.asked["/token"] < asked + 2:
+            producer.send(b"m")
+            sent += 1
+            assert sent < 100_000, "the client never asked for another token"
+        for _ in range(100):
+            producer.send(b"m")
+    finally:
+        issuer.lasts_s = 3600.0

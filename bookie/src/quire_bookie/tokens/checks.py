@@ -71,29 +71,13 @@ class SignedTokens:
 
     def grant_of(self, token: str) -> TokenGrant:
         """See TokenCheck."""
-        try:
-            claims = jwt.decode(token, self.key, algorithms=list(self.algorithms), options=_OPTIONS)
-        except (jwt.exceptions.PyJWTError, ValueError) as error:  # ValueError: text that cannot be encoded in UTF-8
-            # Only the type of the error: messages may quote the client's data.
-            raise TokenError(f"the token is invalid ({type(error).__name__})") from None
-        self._check_time(claims)
+        claims = claims_of(token, self.key, self.algorithms)
+        check_times(claims, self.clock.now_ms() / 1000)
         self._check_audience(claims)
         role = claims.get(self.claim)
         if not isinstance(role, str) or not role:
             raise TokenError(f"the token has no role in its claim {self.claim!r}")
-        return TokenGrant(role, int(min(claims["exp"], _END_S_MAX) * 1000) if "exp" in claims else None)
-
-    def _check_time(self, claims: Mapping[str, Any]) -> None:
-        now_s = self.clock.now_ms() / 1000
-        for claim in ("exp", "nbf"):
-            value = claims.get(claim, 0)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TokenError(f"the token's {claim} is not a number")
-        # Written so that NaN is refused.
-        if "exp" in claims and not now_s < claims["exp"]:
-            raise TokenError("the token has expired")
-        if "nbf" in claims and not now_s >= claims["nbf"]:
-            raise TokenError("the token is not valid yet")
+        return TokenGrant(role, end_ms_of(claims))
 
     def _check_audience(self, claims: Mapping[str, Any]) -> None:
         if not self.audience:
@@ -120,6 +104,34 @@ class OpaqueTokens:
     def grant_of(self, token: str) -> TokenGrant:
         """See TokenCheck."""
         return TokenGrant(self.role_of(token))
+
+
+def claims_of(token: str, key: Any, algorithms: Sequence[str]) -> Mapping[str, Any]:
+    """Return the claims of a token that was signed with this key. TokenError."""
+    try:
+        found: Mapping[str, Any] = jwt.decode(token, key, algorithms=list(algorithms), options=_OPTIONS)
+    except (jwt.exceptions.PyJWTError, ValueError) as error:  # ValueError: text that cannot be encoded in UTF-8
+        # Only the type of the error: messages may quote the client's data.
+        raise TokenError(f"the token is invalid ({type(error).__name__})") from None
+    return found
+
+
+def check_times(claims: Mapping[str, Any], now_s: float, leeway_s: float = 0.0) -> None:
+    """Raise TokenError unless the token is valid now. `leeway_s`: how far the clock of its signer may differ."""
+    for claim in ("exp", "nbf"):
+        value = claims.get(claim, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TokenError(f"the token's {claim} is not a number")
+    # Written so that NaN is refused.
+    if "exp" in claims and not now_s - leeway_s < claims["exp"]:
+        raise TokenError("the token has expired")
+    if "nbf" in claims and not now_s + leeway_s >= claims["nbf"]:
+        raise TokenError("the token is not valid yet")
+
+
+def end_ms_of(claims: Mapping[str, Any], leeway_s: float = 0.0) -> int | None:
+    """Return when a token with checked times ends, in ms since the epoch; None: never."""
+    return int((min(claims["exp"], _END_S_MAX) + leeway_s) * 1000) if "exp" in claims else None
 
 
 def secret_of(data: bytes) -> bytes:

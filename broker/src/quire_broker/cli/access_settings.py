@@ -8,17 +8,23 @@ from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
 from quire_broker.config.access import BASIC_PROVIDERS, TOKEN_PROVIDERS, ClientAccessConfig
+from quire_broker.config.open_id import OPEN_ID_PROVIDERS
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.security.settings import (
     AccessSettings,
     AuthenticationSettings,
     ClientCertificates,
+    OpenIdSettings,
     PeerTlsSettings,
     ProviderKind,
     ServerTlsSettings,
 )
 
-_KINDS = dict.fromkeys(TOKEN_PROVIDERS, ProviderKind.TOKEN) | dict.fromkeys(BASIC_PROVIDERS, ProviderKind.BASIC)
+_KINDS = (
+    dict.fromkeys(TOKEN_PROVIDERS, ProviderKind.TOKEN)
+    | dict.fromkeys(BASIC_PROVIDERS, ProviderKind.BASIC)
+    | dict.fromkeys(OPEN_ID_PROVIDERS, ProviderKind.OPEN_ID)
+)
 
 
 def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> AccessSettings:
@@ -86,7 +92,26 @@ def _authentication(config: ClientAccessConfig) -> AuthenticationSettings:
         token=token,
         certificates=config.takes_certificates,
         passwords=config.basic_auth_conf if config.takes_passwords else "",
+        open_id=_open_id(config) if config.takes_issued_tokens else None,
         order=tuple(_KINDS[name] for name in config.authentication_providers if name in _KINDS),
         anonymous_role=config.anonymous_user_role,
         check_interval_s=float(config.authentication_refresh_check_seconds),
+    )
+
+
+def _open_id(config: ClientAccessConfig) -> OpenIdSettings:
+    return OpenIdSettings(
+        issuers=tuple(config.open_id_issuers),
+        audiences=frozenset(config.open_id_audiences),
+        trust_path=absolute(config.open_id_trust_path),
+        role_claim=config.open_id_role_claim,
+        leeway_s=float(config.open_id_leeway_s),
+        issuers_max=config.open_id_cache_size,
+        refresh_s=float(config.open_id_refresh_s),
+        expiry_s=float(config.open_id_expiry_s),
+        connect_s=config.open_id_connect_ms / 1000,
+        read_s=config.open_id_read_ms / 1000,
+        unknown_key_s=float(config.open_id_unknown_key_s),
+        https_only=config.open_id_https,
+        tls_refresh_s=float(config.tls_refresh_seconds),
     )

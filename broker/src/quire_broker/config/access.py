@@ -8,13 +8,14 @@ from quire_bookie import limits as bookie_limits
 from quire_bookie.config.http_server import HttpAccessConfig
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.sources import SECRET
+from quire_broker.config.open_id import OPEN_ID_PROVIDERS, OpenIdConfig
 from quire_broker.limits import CREDENTIALS_CHECK_S
 
 TOKEN_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderToken", "token")
 BASIC_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderBasic", "basic")
 TLS_PROVIDERS = ("org.apache.pulsar.broker.authentication.AuthenticationProviderTls", "tls")
 
-PROVIDERS = (TOKEN_PROVIDERS, TLS_PROVIDERS, BASIC_PROVIDERS)
+PROVIDERS = (TOKEN_PROVIDERS, TLS_PROVIDERS, BASIC_PROVIDERS, OPEN_ID_PROVIDERS)
 
 
 def _none_of_empty(value: Any) -> Any:
@@ -25,7 +26,7 @@ def _none_of_empty(value: Any) -> Any:
 OptionalPort = Annotated[Annotated[int, Field(ge=0, le=65535)] | None, BeforeValidator(_none_of_empty)]
 
 
-class ClientAccessConfig(HttpAccessConfig):
+class ClientAccessConfig(HttpAccessConfig, OpenIdConfig):
     """Settings of TLS, and of the authentication of clients."""
 
     http_port_tls: OptionalPort = Field(
@@ -66,8 +67,9 @@ class ClientAccessConfig(HttpAccessConfig):
     authentication_providers: TextList = Field(
         [],
         alias="authenticationProviders",
-        description="AuthenticationProviderToken, AuthenticationProviderTls, AuthenticationProviderBasic (with "
-        "Pulsar's package), or token, tls, basic; those of one method are asked in this order",
+        description="AuthenticationProviderToken, AuthenticationProviderTls, AuthenticationProviderBasic, "
+        "oidc.AuthenticationProviderOpenID (with Pulsar's package), or token, tls, basic, openid; those of one method "
+        "are asked in this order",
     )
     authentication_refresh_check_seconds: int = Field(
         int(CREDENTIALS_CHECK_S),
@@ -120,6 +122,11 @@ class ClientAccessConfig(HttpAccessConfig):
         return any(name in BASIC_PROVIDERS for name in self.authentication_providers)
 
     @property
+    def takes_issued_tokens(self) -> bool:
+        """Whether clients authenticate by tokens of OpenID Connect issuers."""
+        return any(name in OPEN_ID_PROVIDERS for name in self.authentication_providers)
+
+    @property
     def takes_certificates(self) -> bool:
         """Whether clients authenticate by certificates."""
         return any(name in TLS_PROVIDERS for name in self.authentication_providers)
@@ -151,6 +158,8 @@ class ClientAccessConfig(HttpAccessConfig):
             raise ValueError(f"tokens need exactly one of tokenSecretKey and tokenPublicKey; {len(keys)} are set")
         if self.authentication_enabled and self.takes_passwords and not self.basic_auth_conf:
             raise ValueError(f"{BASIC_PROVIDERS[0]} needs basicAuthConf: a file that htpasswd writes")
+        if self.authentication_enabled and self.takes_issued_tokens:
+            self.require_open_id()
         has_trust = self.serves_tls and self.tls_trust_certs_file_path
         if self.authentication_enabled and self.takes_certificates and not has_trust:
             raise ValueError(f"{TLS_PROVIDERS[0]} needs a port with TLS and tlsTrustCertsFilePath")

@@ -62,7 +62,7 @@ class BrokerSecurityConfig(ClientAccessConfig):
                 f"proxyRoles {self.anonymous_user_role}: it is also anonymousUserRole, so that every client could act "
                 "for any other; give proxies a role of their own"
             )
-        passed_on = self.takes_tokens or self.takes_passwords
+        passed_on = self.takes_tokens or self.takes_passwords or self.takes_issued_tokens
         if self.authenticate_original_auth_data and self.authentication_enabled and not passed_on:
             raise ValueError(
                 f"authenticateOriginalAuthData needs {TOKEN_PROVIDERS[0]} or {BASIC_PROVIDERS[0]}: a proxy cannot pass "

@@ -1,8 +1,9 @@
 """Opens the credentials of a broker from its settings: reads certificates and keys, and reloads changed files."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import SystemChance
@@ -24,6 +25,8 @@ class Access:
         self.settings = settings
         self._clock = clock
         self._providers: Sequence[Provider] = ()
+        self._followed: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Renews the keys of token issuers."""
         self.tls: ServedContext | None = None
         self.authentication: Authentication | None = None
 
@@ -60,6 +63,17 @@ class Access:
             users = CredentialFile(PASSWORDS, partial(read_key, wanted.passwords, PASSWORDS, SecretFiles()), users_of)
             await users.open()
             return BasicProvider(users, SystemChance().token(32))
+        if kind is ProviderKind.OPEN_ID and wanted.open_id is not None:
+            from quire_bookie.tokens.issued import IssuedRules
+            from quire_broker.security.issuers import Issuers
+            from quire_broker.security.open_id_provider import OpenIdProvider
+
+            found = wanted.open_id
+            issuers = Issuers(found, self._clock)
+            await issuers.open()
+            self._followed = issuers.follow
+            rules = IssuedRules(found.audiences, found.role_claim, found.leeway_s)
+            return OpenIdProvider(issuers, rules, self._clock)
         return None
 
     def follow(self, background: Background, check: Callable[[bool], None]) -> None:
@@ -69,6 +83,8 @@ class Access:
         """
         if self.tls is not None and self.tls.refresh_s > 0:
             background.keep(self.tls.follow, "TLS files")
+        if self._followed is not None:
+            background.keep(self._followed, "keys of token issuers")
         if self.settings.authentication is not None:
             interval_s = self.settings.authentication.check_interval_s
             background.keep(lambda: self._check(check, interval_s), "credentials")

@@ -40,6 +40,26 @@ class ProviderKind(Enum):
 
     TOKEN = auto()
     BASIC = auto()
+    OPEN_ID = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIdSettings:
+    """Trusted issuers of tokens, and the claims that their tokens must hold. `trust_path` empty: the system's."""
+
+    issuers: tuple[str, ...]
+    audiences: frozenset[str]
+    trust_path: str = ""
+    role_claim: str = "sub"
+    leeway_s: float = 0.0
+    issuers_max: int = 5
+    refresh_s: float = limits.ISSUER_REFRESH_S
+    expiry_s: float = limits.ISSUER_EXPIRY_S
+    connect_s: float = limits.ISSUER_CONNECT_S
+    read_s: float = limits.ISSUER_READ_S
+    unknown_key_s: float = limits.ISSUER_UNKNOWN_KEY_S
+    https_only: bool = True
+    tls_refresh_s: float = bookie_limits.TLS_REFRESH_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +75,7 @@ class AuthenticationSettings:
     certificates: bool = False
     anonymous_role: str = ""
     passwords: str = field(default="", repr=False)
+    open_id: OpenIdSettings | None = None
     order: tuple[ProviderKind, ...] = tuple(ProviderKind)
     authenticate_original: bool = False
     check_interval_s: float = limits.CREDENTIALS_CHECK_S

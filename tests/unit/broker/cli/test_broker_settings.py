@@ -17,7 +17,7 @@ from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.ownership.listeners import Binding
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
-from quire_broker.security.settings import ProviderKind
+from quire_broker.security.settings import OpenIdSettings, ProviderKind
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from tests.support.setting_values import BALANCING, LEDGER_CLIENT, RECOVERY, STORAGE
@@ -359,3 +359,58 @@ def test_providers_arrive_in_their_order_under_both_names() -> None:
 def test_providers_that_cannot_work_are_refused(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         broker(**(BASIC | given))
+
+
+OPEN_ID = {
+    "authentication_enabled": True,
+    "authentication_providers": "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID",
+    "openIDAllowedTokenIssuers": "https://a.example/realm,https://b.example",
+    "openIDAllowedAudiences": "one,two",
+}
+
+
+def open_id(**more: Any) -> OpenIdSettings:
+    access = broker_settings(broker(**(OPEN_ID | more))).access
+    assert access.authentication is not None and access.authentication.open_id is not None
+    assert access.authentication.order == (ProviderKind.OPEN_ID,)
+    return access.authentication.open_id
+
+
+def test_the_issuers_of_tokens_arrive_under_pulsars_keys() -> None:
+    assert open_id() == OpenIdSettings(("https://a.example/realm", "https://b.example"), frozenset({"one", "two"}))
+    assert open_id(
+        openIDAllowedTokenIssuers="http://a:8080/",
+        openIDAllowedAudiences="one",
+        openIDTokenIssuerTrustCertsFilePath="/ca.pem",
+        openIDRoleClaim="roles",
+        openIDAcceptedTimeLeewaySeconds=1,
+        openIDCacheSize=2,
+        openIDCacheRefreshAfterWriteSeconds=3,
+        openIDCacheExpirationSeconds=4,
+        openIDHttpConnectionTimeoutMillis=5,
+        openIDHttpReadTimeoutMillis=6,
+        openIDKeyIdCacheMissRefreshSeconds=7,
+        openIDRequireIssuersUseHttps=False,
+        tlsCertRefreshCheckDurationSec=8,
+    ) == OpenIdSettings(
+        ("http://a:8080/",), frozenset({"one"}), "/ca.pem", "roles", 1.0, 2, 3.0, 4.0, 0.005, 0.006, 7.0, False, 8.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"openIDAllowedTokenIssuers": ""}, "needs openIDAllowedTokenIssuers"),
+        ({"openIDAllowedAudiences": ""}, "needs openIDAllowedAudiences"),
+        ({"openIDAllowedTokenIssuers": "http://a"}, "does not begin with https"),
+        ({"openIDAllowedTokenIssuers": "https://user:secret@a"}, "must be URLs"),
+        ({"openIDAllowedTokenIssuers": "https://a?b=c"}, "must be URLs"),
+        ({"openIDAllowedTokenIssuers": "a.example"}, "must be URLs"),
+        ({"openIDFallbackDiscoveryMode": "KUBERNETES_DISCOVER_TRUSTED_ISSUER"}, "is not supported"),
+        ({"openIDCacheSize": 0}, "greater than or equal to 1"),
+        ({"openIDHttpReadTimeoutMillis": 60_001}, "less than or equal to 60000"),
+    ],
+)
+def test_issuers_that_cannot_be_trusted_are_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        broker(**(OPEN_ID | given))
