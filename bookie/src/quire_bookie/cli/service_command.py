@@ -51,8 +51,11 @@ def run_command(
             files_max = raise_open_files()
             loaded = load_settings(commands, commands.config_model(kind), flags, options.config, options.assigned)
             set_up_log(options.log_level, options.log_format)
-            if loaded.ignored:
-                log.warning("%s: unknown to Quire, ignored: %s", options.config, ", ".join(loaded.ignored))
+            without_effect, unknown = loaded.config.without_effect(loaded.ignored)
+            for line in without_effect:
+                log.warning("%s: %s", options.config, line)
+            if unknown:
+                log.warning("%s: unknown to Quire, ignored: %s", options.config, ", ".join(unknown))
             for variable, meant in loaded.misspelled.items():
                 log.warning("the environment variable %s has no effect; did you mean %s?", variable, meant)
             log.info("connections may take %d of %d handles (ulimit -n)", Shares.of(files_max).clients, files_max)

@@ -6,7 +6,7 @@ remedy.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -137,6 +137,11 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
     def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
         """Adapt the keys of a .conf file of the Java system; a model that knows older keys replaces them by ours."""
         return found
+
+    @classmethod
+    def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return what to report about keys of the Java system that have no effect, and the keys that are not known."""
+        return [], list(keys)
 
 
 C = TypeVar("C", bound=ProcessConfig)

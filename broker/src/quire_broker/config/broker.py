@@ -1,6 +1,8 @@
 """The settings of a broker and of `quire standalone`, under Pulsar's key names where they exist."""
 
-from typing import Annotated, ClassVar, Literal
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -16,6 +18,7 @@ from quire_bookie.settings.service import ServiceSettings
 from quire_broker.config.access import OptionalPort
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
+from quire_broker.config.without_effect import reports
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     FRAME_PADDING_BYTES,
@@ -39,6 +42,7 @@ from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
 
 LOOPBACK = "127.0.0.1"
+_OLD_LIMIT = "backlogQuotaDefaultLimitGB"
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -135,6 +139,21 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         MetricsSettings,
         ConsoleSettings,
     )
+
+    @classmethod
+    def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
+        """Map `backlogQuotaDefaultLimitGB`, which files of older stock brokers hold, to the limit in bytes."""
+        keys = dict(super().from_java_file(found))
+        gigabytes = str(keys.get(_OLD_LIMIT, "")).strip()
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", gigabytes) and float(gigabytes) > 0:
+            del keys[_OLD_LIMIT]
+            keys.setdefault(cls.key_of("backlog_quota_default_limit_bytes"), int(float(gigabytes) * 2**30))
+        return keys
+
+    @classmethod
+    def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return a line for each reason why keys of stock brokers have no effect, and the keys that are unknown."""
+        return reports(keys)
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
     broker_port: OptionalPort = Field(
