@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from quire_bookie.errors import MetadataUnavailableError
+from quire_bookie.metadata.joint_write import Place
 from quire_broker.names import parse_topic
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import Bundle
@@ -93,7 +94,7 @@ async def test_a_lookup_during_the_move_waits_for_the_new_owner(trio: BrokerWorl
     version = await first.owners.offer(bundle, Offer(second.broker_id))
     lookups = [asyncio.create_task((await Wire.open(broker)).lookup()) for broker in (first, second, third)]
     quiesced: list[Topic] = []
-    await first.handover._close(await first.handover.topics_of(bundle), quiesced)
+    await first.handover._close(await first.handover.topics_of(bundle), quiesced, None)
     (topic,) = quiesced
     assert not any(lookup.done() for lookup in lookups)
     await first.owners.offer(bundle, Offer(second.broker_id, closed=True), version)
@@ -206,7 +207,7 @@ async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio:
     wire, bundle = await published(first)
     topics = await first.handover.topics_of(bundle)
     assert first.owners.leave(bundle)
-    await first.handover._close(topics, [])
+    await first.handover._close(topics, [], None)
     wire.publish(10)
     ping = await wire.answer(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
     assert ping.type == Kind.PONG, "the client is still connected"
@@ -237,7 +238,7 @@ async def test_a_move_that_is_cancelled_or_fails_leaves_no_topic_and_no_bundle_b
     names = (f"{TOPIC}-{number}" for number in range(1000))
     await second.topics.create(parse_topic(next(name for name in names if ring.bundle_of(name) == bundle.range)))
 
-    async def broken() -> None:
+    async def broken(_: Place | None) -> None:
         raise OSError("the disk of a test")
 
     found = second.topics.find(parse_topic(TOPIC))
@@ -257,7 +258,7 @@ async def test_a_bundle_moves_although_its_topic_does_not_close(
     found = first.topics.find(parse_topic(TOPIC))
     assert found is not None
 
-    async def hangs() -> None:
+    async def hangs(_: Place | None) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(found.ledger, "save", hangs)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire_bookie.errors import QuireError
+from quire_bookie.metadata.joint_write import Place
 from quire_bookie.metadata.store import Node
 from quire_broker.managed_ledger import Cursor, ManagedLedger, ManagedLedgerFactory
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
@@ -87,10 +88,11 @@ class Broker:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _close(self) -> None:
+    async def _close(self, place: Place | None = None) -> None:
         ledger, self.ledger = self.ledger, None
         if ledger is not None:
-            await ledger.close()
+            await ledger.save(place)
+            await ledger.settle()
 
     async def _check_owner(self) -> None:
         self._checking += 1
@@ -153,9 +155,13 @@ class Broker:
             await asyncio.sleep(self._world.chance.uniform(0.0, 0.2))  # the other one prepares
         if self._world.chance.random() < 0.2 and not self._world.loop.plan.calm:
             return  # what it prepared is outdated when it opens the ledger for another reason
+        joint = self.owners.offer_with(BUNDLE, Offer(to, closed=True), version)
         if self._world.chance.random() < 0.7 or self._world.loop.plan.calm:
-            await self._close()
-        await self.owners.offer(BUNDLE, Offer(to, closed=True), version)
+            with joint.place() as place:
+                await self._close(place)
+        await joint.settle()
+        if not joint.is_concluded:
+            await self.owners.offer(BUNDLE, Offer(to, closed=True), version)
         if await self.owners.successor(BUNDLE, 3.0) is not None:
             self._world.loop.note(f"{self._host} handed the bundle to {to}")
 

@@ -17,8 +17,9 @@ from quire_bookie.errors import (
 )
 from quire_bookie.limits import METADATA_PAGE_KEYS, METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
-from quire_bookie.metadata.store import ABSENT, MetadataStore, Node, Versioned
+from quire_bookie.metadata.store import ABSENT, Check, MetadataStore, Node, Put, Versioned
 from quire_bookie.model import LedgerId, LedgerMetadata
 
 
@@ -47,13 +48,15 @@ class LedgerNodes:
             raise LedgerExistsError(f"ledger {ledger} already exists") from error
         return Versioned(metadata, version)
 
-    async def update(self, ledger: LedgerId, metadata: LedgerMetadata, expected: int) -> Versioned[LedgerMetadata]:
-        """Replace the metadata read at version `expected`.
+    async def update(
+        self, ledger: LedgerId, metadata: LedgerMetadata, expected: int, transact: Transact | None = None
+    ) -> Versioned[LedgerMetadata]:
+        """Replace the metadata read at version `expected`. `transact`: writes it, perhaps with nodes of others.
 
         BadVersionError: another client was faster, or the ledger was deleted; read it again first.
         MetadataUnknownError: may have been written. Returns the metadata with its new version.
         """
-        version = await self._write(ledger, encode_ledger_metadata(metadata), expected)
+        version = await self._write(ledger, encode_ledger_metadata(metadata), expected, transact)
         return Versioned(metadata, version)
 
     async def delete(self, ledger: LedgerId, expected: int | None = None) -> None:
@@ -67,12 +70,15 @@ class LedgerNodes:
             if await self._read_back(path, error) is not None:
                 raise
 
-    async def _write(self, ledger: LedgerId, value: bytes, expected: int) -> int:
+    async def _write(self, ledger: LedgerId, value: bytes, expected: int, transact: Transact | None = None) -> int:
         path = layout.ledger_path(ledger)
         unknown: MetadataUnknownError | None = None
         for _ in range(METADATA_UNKNOWN_RETRIES):
             try:
-                return await self._store.put(path, value, expected=expected)
+                if transact is None:
+                    return await self._store.put(path, value, expected=expected)
+                await transact([Check(path, expected)], [Put(path, value)])
+                return expected + 1
             except MetadataUnknownError as error:
                 unknown = error
             except BadVersionError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from quire_bookie.errors import LedgerError
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata
 from quire_broker.managed_ledger.stored_passwords import AcceptStored
@@ -96,8 +97,8 @@ class Writer(Handle, Protocol):
         """Append one entry and wait until it is stored."""
         ...
 
-    async def close(self) -> LedgerMetadata:
-        """Close the ledger at its last confirmed entry."""
+    async def close(self, transact: Transact | None = None) -> LedgerMetadata:
+        """Close the ledger at its last confirmed entry. `transact`: writes its metadata."""
         ...
 
     def abandon(self) -> None:

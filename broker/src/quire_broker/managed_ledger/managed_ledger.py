@@ -7,13 +7,14 @@ offloads   copies of closed ledgers in a bucket
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import partial
 from math import inf
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
+from quire_bookie.metadata.joint_write import Place, Transact
 from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import Node
 from quire_bookie.model import Buffer
@@ -451,10 +452,11 @@ class ManagedLedger:
         if self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
             await self._appender.drain(_DRAIN_S)
 
-    async def save(self) -> None:
+    async def save(self, place: Place | None = None) -> None:
         """Store pending appends, save every cursor and close the ledger. Then another owner may open it.
 
-        Repeated calls are allowed. Call `settle` afterwards.
+        Repeated calls are allowed. Call `settle` afterwards. `place`: in a joint write that closes the ledger and saves
+        the cursors.
         """
         if self.state is ManagedLedgerState.CLOSED:
             return
@@ -469,19 +471,19 @@ class ManagedLedger:
             self._appender.refuse(ManagedLedgerClosedError(f"{self.name} is closed"))
             await self._appender.release()
             return
-        results = await asyncio.gather(
-            self._appender.release(),
-            self._end_writes(),
-            *(cursor.close() for cursor in self._cursors.durable.values()),
-            return_exceptions=True,
-        )
+        closes = (self._appender.release, self._end_writes, *(each.close for each in self._cursors.durable.values()))
+        places = [None if place is None else place.beside() for _ in closes]
+        if place is not None:
+            place.leave()
+        works = [_at(each, close) for each, close in zip(places, closes, strict=True)]
+        results = await asyncio.gather(*works, return_exceptions=True)
         for result in results:
             if isinstance(result, QuireError):
                 _log.warning("could not save a cursor of %s, its last saved state is valid: %s", self.name, result)
             elif isinstance(result, BaseException):
                 raise result
 
-    async def _end_writes(self) -> None:
+    async def _end_writes(self, _: Transact | None = None) -> None:
         """End what else writes the list of ledgers: a write after the next owner's look would fail its opening."""
         await self.offloads.stop()
         if self._trimming is not None:
@@ -533,6 +535,15 @@ class ManagedLedger:
     async def recover_cursors(self, known: Mapping[str, Node] | None) -> None:
         """Load every stored cursor. Part of opening. `known`: their nodes by their encoded names, if just read."""
         await self._cursors.recover(known)
+
+
+async def _at(place: Place | None, close: Callable[[Transact | None], Awaitable[None]]) -> None:
+    """Do a part of the close at its place of a joint write; without one it writes alone."""
+    if place is None:
+        await close(None)
+        return
+    with place:
+        await close(place.write)
 
 
 async def open_managed_ledger(

@@ -10,9 +10,10 @@ addresses, so that the old owner can send clients there before the bundle is tak
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from quire_bookie.metadata.store import MetadataStore, Node, Watch
+from quire_bookie.metadata.joint_write import Part
+from quire_bookie.metadata.store import Check, MetadataStore, Node, Put, Watch
 from quire_broker.policies.store import Json, decode_json, encode_json
 
 READY = "/quire/handovers"
@@ -38,6 +39,16 @@ def offer_in(node: Node) -> Offer | None:
     topics = data.get("topics")
     names = tuple(str(name) for name in topics) if isinstance(topics, list) else ()
     return Offer(str(data.get("to") or ""), data.get("closed") is True, names)
+
+
+def encoded(offer: Offer, owner: Json) -> bytes:
+    """Return the content of the node of a bundle that its owner offers. `owner`: the data of the owner's nodes."""
+    return encode_json(owner | {"disabled": True, OFFER: asdict(offer)})
+
+
+def replacing(key: str, version: int, value: bytes) -> Part:
+    """Return the write of a bundle's node, as a part of a transaction."""
+    return Part([Check(key, version)], [Put(key, value, ephemeral=True)])
 
 
 class Arrivals:

@@ -24,17 +24,18 @@ Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import urlsplit
 
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
+from quire_bookie.metadata.joint_write import JointWrite
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, Check, Event, EventKind, MetadataStore, Node, Put, SessionState
 from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, TopicName
 from quire_broker.ownership.listeners import Listener, listeners_json, listeners_of
-from quire_broker.ownership.offers import OFFER, Arrivals, Offer, Readiness, offer_in
+from quire_broker.ownership.offers import Arrivals, Offer, Readiness, encoded, offer_in, replacing
 from quire_broker.policies.bundles import range_of
 from quire_broker.policies.store import Json, PolicyStore, decode_json, encode_json
 
@@ -394,17 +395,17 @@ class Owners:
         return offer is not None and offer.closed and offer.to == self._broker_id and not self._draining
 
     async def offer(self, bundle: Bundle, offer: Offer, version: int | None = None) -> int:
-        """Write an offer of a bundle that we left into its node, and return the node's new version. MetadataError.
-
-        `version`: of the node, if the caller knows it.
-        """
+        """Write an offer of a bundle that we left into its node, if known at `version`. Return the new one."""
         if version is None:
             node = await self._metadata.get(bundle.key)
             if node is None or not node.owned:
                 raise BadVersionError(f"the node of {bundle} is not ours any more")
             version = node.version
-        data = self.data | {"disabled": True, OFFER: asdict(offer)}
-        return await self._metadata.put(bundle.key, encode_json(data), expected=version, ephemeral=True)
+        return await self._metadata.put(bundle.key, encoded(offer, self.data), expected=version, ephemeral=True)
+
+    def offer_with(self, bundle: Bundle, offer: Offer, version: int) -> JointWrite:
+        """Return a write that does the same together with what others write before: the end of the bundle's topics."""
+        return JointWrite(self._metadata, replacing(bundle.key, version, encoded(offer, self.data)))
 
     async def offered(self, bundle: Bundle) -> tuple[Offer, Node] | None:
         """Return the offer of the bundle to this broker, if any, and the node that holds it. MetadataError.

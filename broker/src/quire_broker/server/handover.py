@@ -3,13 +3,15 @@
     old owner                                     new owner (`receiving`)
     offer the bundle to one broker          -->   prepare the topics with clients
     wait until it is ready                  <--   answer the offer
-    close idle topics, then those with clients
-    complete the offer, with their names    -->   take the bundle, load these topics
+    close idle topics
+    close those with clients, and with the
+    same write complete the offer           -->   take the bundle, load these topics
     name the new owner to all clients       -->   their requests wait for the load
 
-The last two steps of the old owner are simultaneous if the new one has answered; else clients are sent there when it
-owns the bundle. Without another broker the bundle is released. Each step may fail: then clients look up their topics. A
-new owner fences the ledgers whatever the old one believes, so the offer saves time and guarantees nothing.
+The clients are sent to the new owner at once if it has answered; else when it owns the bundle. The offer is completed
+after the close if a topic takes long to close, or if the joint write fails. Without another broker the bundle is
+released. Each step may fail: then clients look up their topics. A new owner fences the ledgers whatever the old one
+believes, so the offer saves time and guarantees nothing.
 """
 
 import asyncio
@@ -18,7 +20,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from quire_bookie.errors import MetadataError, QuireError
+from quire_bookie.errors import BadVersionError, MetadataError, QuireError
+from quire_bookie.metadata.joint_write import JointWrite, Place
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import (
     HANDOVER_PREPARE_S,
@@ -122,10 +125,11 @@ class Handover:
             topics = await self.topics_of(bundle)
             target = await self._begin(bundle, to, topics)
             steps.done("prepared")
-            await self._close_in_time(bundle, topics, closed)
+            joint = None if target is None else self._joint(bundle, target, topics)
+            await self._close_in_time(bundle, topics, closed, joint)
             steps.done("closed")
-            if target is not None:
-                moved = await self._give(bundle, target, closed, steps)
+            if target is not None and joint is not None:
+                moved = await self._give(bundle, target, closed, joint, steps)
         finally:
             try:
                 await self._owners.release(bundle)  # one that was taken is no longer ours
@@ -166,11 +170,18 @@ class Handover:
         self._silent_until_s.pop(offer.to, None)
         return _Target(offer.to, version, owner_urls(data))
 
-    async def _close_in_time(self, bundle: Bundle, topics: list[Topic], closed: list[Topic]) -> None:
+    def _joint(self, bundle: Bundle, target: _Target, topics: list[Topic]) -> JointWrite:
+        """Return the write that closes the topics with clients and completes the offer."""
+        offer = Offer(target.broker_id, closed=True, topics=_used(topics))
+        return self._owners.offer_with(bundle, offer, target.version)
+
+    async def _close_in_time(
+        self, bundle: Bundle, topics: list[Topic], closed: list[Topic], joint: JointWrite | None
+    ) -> None:
         """Close the ledgers, but give the bundle away without that if it takes too long: the next owner fences them."""
         try:
             async with asyncio.timeout(self._close_s):
-                await self._close(topics, closed)
+                await self._close(topics, closed, joint)
         except TimeoutError:
             left = len(topics) - len(closed)
             log.warning(
@@ -178,27 +189,34 @@ class Handover:
                 *(left, len(topics), bundle, self._close_s),
             )
 
-    async def _close(self, topics: list[Topic], closed: list[Topic]) -> None:
+    async def _close(self, topics: list[Topic], closed: list[Topic], joint: JointWrite | None) -> None:
         """Close the ledgers: of idle topics first, so that the others wait less. Add those closed to `closed`.
 
         They are in it also if this call fails or is cancelled.
         """
 
-        async def close(topic: Topic) -> None:
-            if await self._topics.quiesce(topic):
-                closed.append(topic)
+        async def close(topic: Topic, place: Place | None) -> None:
+            try:
+                if await self._topics.quiesce(topic, place):
+                    closed.append(topic)
+            finally:
+                if place is not None:
+                    place.leave()
 
-        used = [topic for topic in topics if topic.used]
-        for group in ([topic for topic in topics if not topic.used], used):
+        idle: list[tuple[Topic, Place | None]] = [(topic, None) for topic in topics if not topic.used]
+        used = [(topic, None if joint is None else joint.place()) for topic in topics if topic.used]
+        for group in (idle, used):
             # It waits for all of them, whatever happens to one.
-            done = await asyncio.gather(*(close(topic) for topic in group), return_exceptions=True)
+            done = await asyncio.gather(*(close(topic, place) for topic, place in group), return_exceptions=True)
             for failure in done:
                 if failure is not None:
                     raise failure
 
-    async def _give(self, bundle: Bundle, target: _Target, closed: list[Topic], steps: Steps) -> Moved | None:
+    async def _give(
+        self, bundle: Bundle, target: _Target, closed: list[Topic], joint: JointWrite, steps: Steps
+    ) -> Moved | None:
         """Complete the offer, and send the clients to the new owner, at once if it is ready. Return where it is."""
-        giving = asyncio.ensure_future(self._complete(bundle, target, _used(closed)))
+        giving = asyncio.ensure_future(self._complete(bundle, target, _used(closed), joint))
         if target.ready is not None:
             for topic in closed:
                 self._topics.let_go(topic, moved_to(target.ready))
@@ -210,10 +228,14 @@ class Handover:
         log.info("%s is served by %s now: %s", bundle, owner.clients, steps)
         return moved_to(owner)
 
-    async def _complete(self, bundle: Bundle, target: _Target, names: tuple[str, ...]) -> BrokerUrls | None:
+    async def _complete(
+        self, bundle: Bundle, target: _Target, names: tuple[str, ...], joint: JointWrite
+    ) -> BrokerUrls | None:
         """Let the next owner take the bundle. None if it does not."""
         try:
-            await self._owners.offer(bundle, Offer(target.broker_id, closed=True, topics=names), target.version)
+            await joint.settle()
+            if not joint.is_concluded:
+                await self._offer_alone(bundle, Offer(target.broker_id, closed=True, topics=names), target, joint)
             owner = await self._owners.successor(bundle, HANDOVER_TAKE_S)
         except (MetadataError, ServiceNotReadyError) as error:
             log.warning("%s was not handed to %s: %s", bundle, target.broker_id, error)
@@ -222,6 +244,13 @@ class Handover:
             log.warning("%s was not taken by %s: it is released", bundle, target.broker_id)
             return None
         return owner.urls
+
+    async def _offer_alone(self, bundle: Bundle, offer: Offer, target: _Target, joint: JointWrite) -> None:
+        try:
+            await self._owners.offer(bundle, offer, target.version)
+        except BadVersionError:
+            if not joint.is_unknown:  # else the joint write has completed the offer
+                raise
 
     async def drain(self) -> None:
         """Hand every bundle to other brokers, and take none any more."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_bookie.metadata.joint_write import Place
 from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.compaction.topic_compaction import Compactions, TopicCompaction
 from quire_broker.dispatch.consumer import Consumer
@@ -449,10 +450,10 @@ class Topic:
         self._resting = not moving
         return moving
 
-    async def quiesce(self) -> None:
+    async def quiesce(self, place: Place | None = None) -> None:
         """Store pending appends, save the state and close the ledger. Afterwards another broker may load the topic.
 
-        `ledger.settle` is left to the caller.
+        `ledger.settle` is left to the caller. `place`: see `ManagedLedger.save`.
         The clients stay connected until `disconnect`. What they send from now on is dropped: they send it again to the
         next owner.
         """
@@ -464,7 +465,7 @@ class Topic:
         await self.ledger.drain()
         if self.deduplication is not None and self._failure is None:
             self.deduplication.snapshot()  # of all entries: then the next owner replays none. The ledger saves it
-        await self.ledger.save()
+        await self.ledger.save(place)
 
     def disconnect(self, moved: Moved | None = None) -> None:
         """Disconnect all clients: they go to the new broker, or look the topic up again.

@@ -14,6 +14,7 @@ from itertools import islice
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
+from quire_bookie.metadata.joint_write import Place
 from quire_broker.compaction.topic_compaction import Compactions
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
@@ -480,10 +481,10 @@ class Topics:
         if await self.quiesce(topic):
             self.let_go(topic)
 
-    async def quiesce(self, topic: Topic) -> bool:
+    async def quiesce(self, topic: Topic, place: Place | None = None) -> bool:
         """Close a topic's ledger; its clients wait for `let_go`. False if it is already closed, or another call is.
 
-        In that case returns when the other call is done.
+        In that case returns when the other call is done. `place`: see `ManagedLedger.save`.
         """
         name = topic.name
         running = self._unloading.get(name)
@@ -495,7 +496,7 @@ class Topics:
         self._unloading[name] = asyncio.get_running_loop().create_future()
         closed = False
         try:
-            await topic.quiesce()
+            await topic.quiesce(place)
             closed = True
         except QuireError as error:
             log.warning("closed %s with an error: %s", name, error)

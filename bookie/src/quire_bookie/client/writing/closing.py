@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import Enum
 
 from quire_bookie.errors import BadVersionError, LedgerClosedError, LedgerError, LedgerFencedError
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import EntryId, LedgerId, LedgerMetadata, LedgerState, Segment
@@ -61,10 +62,11 @@ async def close_ledger(
     length: int,
     conflict: Callable[[LedgerMetadata, LedgerMetadata, EntryId, int], AfterConflict],
     tail: Sequence[Segment] = (),
+    transact: Transact | None = None,
 ) -> Versioned[LedgerMetadata]:
     """Write CLOSED with `last` and `length` over the metadata `seen`. Return the resulting metadata.
 
-    `tail`: segments that replace the last one, as far as they begin within the ledger.
+    `tail`: segments that replace the last one, as far as they begin within the ledger. `transact`: see `LedgerNodes`.
 
     LedgerFencedError, LedgerClosedError (at another entry), BadVersionError (start over), NoSuchLedgerError (deleted),
     MetadataUnavailableError, MetadataUnknownError (calling again settles it).
@@ -76,7 +78,7 @@ async def close_ledger(
             segments = (*segments[:-1], tail[0], *kept)
         closed = replace(seen.value, state=LedgerState.CLOSED, last_entry=last, length=length, segments=segments)
         try:
-            return await nodes.update(ledger, closed, seen.version)
+            return await nodes.update(ledger, closed, seen.version, transact)
         except BadVersionError:
             found = await nodes.read(ledger)
         outcome = conflict(seen.value, found.value, last, length)

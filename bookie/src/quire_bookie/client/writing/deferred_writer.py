@@ -21,6 +21,7 @@ from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.client.writing.ledger_writer import LedgerWriter, WriterState
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.limits import DEFERRED_CLOSE_WAIT_S
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import ack_tracker
@@ -119,7 +120,7 @@ class DeferredSyncWriter(LedgerWriter):
             raise self._pipeline.error
         return self._lac
 
-    async def close(self) -> LedgerMetadata:
+    async def close(self, transact: Transact | None = None) -> LedgerMetadata:
         """Force, then close the ledger at the last durable entry. Otherwise as LedgerWriter."""
         if self._state is WriterState.OPEN:
             self._state = WriterState.CLOSING
@@ -131,7 +132,7 @@ class DeferredSyncWriter(LedgerWriter):
                 if self._state is WriterState.CLOSING:
                     raise
         was_closed = self._state is WriterState.CLOSED
-        metadata = await super().close()
+        metadata = await super().close(transact)
         for position, bookie in enumerate(self._bookies):
             if not was_closed and self._forced_end[position] <= metadata.last_entry:
                 self._handle.marks.mark(self.ledger_id, bookie)

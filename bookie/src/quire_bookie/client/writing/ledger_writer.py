@@ -33,6 +33,7 @@ from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.client.writing.explicit_lac import ExplicitLacs
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Versioned
 from quire_bookie.model import (
     ENTRY_HEADER_BYTES,
@@ -293,9 +294,10 @@ class LedgerWriter:
         return followed.entries
 
     # ---- closing
-    async def close(self) -> LedgerMetadata:
+    async def close(self, transact: Transact | None = None) -> LedgerMetadata:
         """Wait for the submitted entries, then close the ledger at the last confirmed entry. Return its metadata.
 
+        `transact`: writes the metadata, perhaps together with nodes of other callers.
         A FAILED writer also closes its ledger, without the unconfirmed entries. So does a FENCED writer without
         confirmed entries if no other client changed the metadata: it was not fenced by a recovery, but by a bookie that
         holds another ledger with the same id. Closing twice is harmless.
@@ -324,6 +326,7 @@ class LedgerWriter:
                     changes.stored,
                     *self._end_point(),
                     partial(writer_conflict, unsettled=changes.unsettled),
+                    transact=transact,
                 )
             except (LedgerFencedError, LedgerClosedError):
                 self._state = WriterState.FENCED

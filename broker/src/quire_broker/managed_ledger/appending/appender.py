@@ -25,6 +25,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.model import EntryId
 from quire_broker.managed_ledger.appending.append_queue import AppendBatch, AppendDone, AppendQueue, AppendStats
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, ClosedCounts, LedgerMaker
@@ -471,13 +472,13 @@ class Appender:
         if self._switch is not None:
             self._switch.cancel()
 
-    async def release(self) -> None:
-        """Close the ledger being written if possible. Appends must already be refused."""
+    async def release(self, transact: Transact | None = None) -> None:
+        """Close the ledger being written if possible. Appends must already be refused. `transact`: of the close."""
         assert self._refusal is not None
         ledger, self._ledger = self._ledger, None
         if ledger is not None:
             try:
-                await ledger.writer.close()
+                await ledger.writer.close(transact)
             except (LedgerError, MetadataError) as error:
                 name, ledger_id = self._lists.name, ledger.writer.ledger_id
                 _log.info("%s: ledger %d is left open, recovery closes it: %s", name, ledger_id, error)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Operation
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
@@ -466,8 +467,11 @@ class Cursor:
             self._read_position = self._ledgers.next_position(position)
             self._passed_ledger()
 
-    async def close(self) -> None:
-        """Save the state and release the cursor. After an error the state saved last is valid."""
+    async def close(self, transact: Transact | None = None) -> None:
+        """Save the state and release the cursor. After an error the state saved last is valid.
+
+        `transact`: writes the node.
+        """
         if self._closed:
             return
         self._closed = True
@@ -475,7 +479,7 @@ class Cursor:
         if self._store is not None:
             store = self._store
             async with self._lock:
-                await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0))
+                await self._guarded(lambda: store.close(self._state, dirty=self._unsaved > 0, transact=transact))
 
     async def remove(self) -> None:
         """Delete the stored state. Called by the managed ledger only. After an error the cursor continues as before."""

@@ -25,6 +25,7 @@ from quire_bookie.errors import (
     NoSuchLedgerError,
     QuireError,
 )
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Node, Operation
 from quire_bookie.model import EntryId, LedgerId
 from quire_broker.managed_ledger.context import ManagedLedgerContext
@@ -249,13 +250,18 @@ class CursorStore:
         self._opened_s = self._now_s()
 
     async def _write_node(
-        self, ledger_id: int, state: CursorState, also: Sequence[Operation] = (), checks: Sequence[Check] = ()
+        self,
+        ledger_id: int,
+        state: CursorState,
+        also: Sequence[Operation] = (),
+        checks: Sequence[Check] = (),
+        transact: Transact | None = None,
     ) -> None:
         """Store `ledger_id` in the node and delete the ledger that it named before."""
         node = CursorNode(ledger_id, state, self.cursor_properties, self.last_active_ms)
         old = [self._ledger_id] if self._ledger_id not in (NO_CURSOR_LEDGER, ledger_id) else []
         records = [*self._context.deletions.record(old), *also]
-        await self._stored.write(encode_node(node, self._node_bounds), records, checks)
+        await self._stored.write(encode_node(node, self._node_bounds), records, checks, transact=transact)
         self.stats.node_writes += 1
         self._ledger_id = ledger_id
         if old:
@@ -298,10 +304,13 @@ class CursorStore:
             self._retire([before])
 
     # ---- the end
-    async def close(self, state: CursorState, *, dirty: bool) -> None:
-        """Store the complete state for the next owner: in the node if it fits, else in the cursor ledger."""
+    async def close(self, state: CursorState, *, dirty: bool, transact: Transact | None = None) -> None:
+        """Store the complete state for the next owner: in the node if it fits, else in the cursor ledger.
+
+        `transact`: writes the node.
+        """
         if fits_node(state, self._node_bounds):
-            await self._write_node(NO_CURSOR_LEDGER, state)
+            await self._write_node(NO_CURSOR_LEDGER, state, transact=transact)
             return
         if dirty:
             await self.save(state)

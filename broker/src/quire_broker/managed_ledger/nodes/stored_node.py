@@ -13,6 +13,7 @@ from quire_bookie.errors import (
     MetadataUnavailableError,
     MetadataUnknownError,
 )
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import ABSENT, Check, Delete, MetadataStore, Node, Operation, Put, Read
 
 
@@ -40,8 +41,11 @@ class StoredNode:
         also: Sequence[Operation] = (),
         checks: Sequence[Check] = (),
         reads: Sequence[Read] = (),
+        transact: Transact | None = None,
     ) -> list[list[Node]] | None:
         """Replace the value, in one transaction with `also`, if the `checks` hold. Return what `reads` found in it.
+
+        `transact`: executes it, without reads, perhaps together with nodes of other callers.
 
         None: the outcome was unknown for a while, so that nothing was read.
         BadVersionError: another owner wrote it, or a check failed. MetadataUnavailableError: certainly not done.
@@ -51,8 +55,11 @@ class StoredNode:
         while True:
             try:
                 found: list[list[Node]] = []
-                if also or checks or reads:
-                    every = [Check(self.key, self.version), *checks]
+                every = [Check(self.key, self.version), *checks]
+                if transact is not None:
+                    assert not reads, "a joint write returns no nodes"
+                    await transact(every, [Put(self.key, value), *also])
+                elif also or checks or reads:
                     found = await self._store.transact(every, [Put(self.key, value), *also], reads)
                 else:
                     await self._store.put(self.key, value, expected=self.version)
