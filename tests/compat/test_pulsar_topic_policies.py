@@ -2,11 +2,14 @@
 
 import itertools
 import json
+from pathlib import Path
 from queue import Queue
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -286,3 +289,21 @@ def test_a_consumer_subscribes_no_more_often_than_its_rate(
     refused(subscribe)
     policies.remove("subscribeRate")
     subscribe()
+
+
+def test_only_encrypted_messages_are_taken_when_the_namespace_requires_it(
+    broker: BrokerProcess, client: Any, topic: str, tmp_path: Path
+) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public, private = tmp_path / "public.pem", tmp_path / "private.pem"
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
+    reader = pulsar.CryptoKeyReader(str(public), str(private))
+    consumer = client.subscribe(topic, "s", crypto_key_reader=reader)
+    plain = client.create_producer(topic, batching_enabled=False, send_timeout_millis=2000)
+    plain.send(b"open")
+    Policies(broker, topic, of_topic=False).set("encryptionRequired", True)
+    refused(lambda: plain.send(b"refused"))
+    refused(lambda: client.create_producer(topic))
+    client.create_producer(topic, encryption_key="one", crypto_key_reader=reader).send(b"secret")
+    assert [consumer.receive(timeout_millis=RECEIVE_MS).data() for _ in range(2)] == [b"open", b"secret"]

@@ -26,9 +26,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:
     """Code and reason of a refusal."""
-    with pytest.raises(HTTPError) as failure:
-        broker.rest(method, path, body)
-    return failure.value.code, json.loads(failure.value.read())["reason"]
+    return broker.refused(method, path, body)
 
 
 def test_probes_metrics_and_the_page(broker: BrokerProcess) -> None:
@@ -130,9 +128,8 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/messageTTL") == 60
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
-    code, reason = refused(broker, "POST", root + "/encryptionRequired", True)
-    why = "encryptionRequired is not supported by this broker: messages without encryption are not refused"
-    assert (code, reason) == (501, why)
+    code, reason = refused(broker, "POST", root + "/resourcegroup/rg", True)
+    assert (code, reason) == (501, "resourcegroup is not supported by this broker: there are no resource groups")
 
 
 def test_a_rate_is_of_the_own_cluster(broker: BrokerProcess) -> None:

@@ -57,9 +57,12 @@ CLIENT_READS = (
 """Routes that stock clients with an http:// service URL use."""
 READS = (
     "GET /",
+    "GET /admin/broker-stats/allocator-stats/{allocator}",
     "GET /admin/broker-stats/load-report",
+    "GET /admin/broker-stats/mbeans",
     "GET /admin/broker-stats/topics",
     "GET /admin/brokers",
+    "GET /admin/brokers/backlog-quota-check",
     "GET /admin/brokers/configuration",
     "GET /admin/brokers/configuration/runtime",
     "GET /admin/brokers/configuration/values",
@@ -67,6 +70,8 @@ READS = (
     "GET /admin/brokers/leaderBroker",
     "GET /admin/brokers/version",
     "GET /admin/brokers/{cluster}",
+    "GET /admin/brokers/{cluster}/{broker}/ownedNamespaces",
+    "GET /admin/namespaces/{tenant}/{cluster}",
     "GET /admin/quire/balancing",
     "GET /admin/quire/drain",
     "GET /admin/quire/ledgers",
@@ -84,9 +89,15 @@ READS = (
     "GET /admin/quire/topics",
     "GET /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages",
     "GET /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}/peek",
+    "GET /admin/v2/bookies/all",
+    "GET /admin/v2/bookies/racks-info",
+    "GET /admin/v2/bookies/racks-info/{bookie}",
+    "GET /admin/v2/broker-stats/allocator-stats/{allocator}",
     "GET /admin/v2/broker-stats/load-report",
+    "GET /admin/v2/broker-stats/mbeans",
     "GET /admin/v2/broker-stats/topics",
     "GET /admin/v2/brokers",
+    "GET /admin/v2/brokers/backlog-quota-check",
     "GET /admin/v2/brokers/configuration",
     "GET /admin/v2/brokers/configuration/runtime",
     "GET /admin/v2/brokers/configuration/values",
@@ -94,12 +105,18 @@ READS = (
     "GET /admin/v2/brokers/leaderBroker",
     "GET /admin/v2/brokers/version",
     "GET /admin/v2/brokers/{cluster}",
+    "GET /admin/v2/brokers/{cluster}/{broker}/ownedNamespaces",
     "GET /admin/v2/clusters",
     "GET /admin/v2/clusters/{cluster}",
     "GET /admin/v2/clusters/{cluster}/failureDomains",
     "GET /admin/v2/clusters/{cluster}/failureDomains/{domain}",
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies",
+    "GET /admin/v2/clusters/{cluster}/migrate",
+    "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/brokers",
+    "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/brokers/{broker}",
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
+    "GET /admin/v2/clusters/{cluster}/peers",
+    "GET /admin/v2/namespaces/{cluster}/antiAffinity/{group}",
     "GET /admin/v2/namespaces/{tenant}",
     "GET /admin/v2/namespaces/{tenant}/{namespace}",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/antiAffinity",
@@ -108,8 +125,11 @@ READS = (
     "GET /admin/v2/namespaces/{tenant}/{namespace}/offloadPolicies",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/property/{key}",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
     "GET /admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
+    "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata",
     "GET /admin/v2/tenants",
     "GET /admin/v2/tenants/{tenant}",
     "GET /admin/v2/{domain}/{tenant}/{namespace}",
@@ -117,6 +137,7 @@ READS = (
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuotaMap",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/compaction",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/examinemessage",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internal-info",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internalStats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/lastMessageId",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/ledger/{ledger}/entry/{entry}",
@@ -153,6 +174,7 @@ READS = (
 CHANGES = (
     "DELETE /admin/brokers/configuration/{name}",
     "DELETE /admin/quire/ledgers/{ledger}",
+    "DELETE /admin/v2/bookies/racks-info/{bookie}",
     "DELETE /admin/v2/brokers/configuration/{name}",
     "DELETE /admin/v2/clusters/{cluster}",
     "DELETE /admin/v2/clusters/{cluster}/failureDomains/{domain}",
@@ -162,6 +184,9 @@ CHANGES = (
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription/{subscription}/{role}",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/permissions/{subscription}/{role}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/properties",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/property/{key}",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
     "DELETE /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
@@ -178,14 +203,18 @@ CHANGES = (
     "POST /admin/brokers/configuration/{name}/{value}",
     "POST /admin/quire/balancing",
     "POST /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "POST /admin/v2/bookies/racks-info/{bookie}",
     "POST /admin/v2/brokers/configuration/{name}/{value}",
     "POST /admin/v2/clusters/{cluster}",
     "POST /admin/v2/clusters/{cluster}/failureDomains/{domain}",
+    "POST /admin/v2/clusters/{cluster}/migrate",
     "POST /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
+    "POST /admin/v2/clusters/{cluster}/peers",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/antiAffinity",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/backlogQuota",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/clearBacklog",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/clearBacklog/{subscription}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/migration",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/offloadPolicies",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/subscription/{subscription}",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/permissions/{role}",
@@ -215,6 +244,7 @@ CHANGES = (
     "PUT /admin/quire/ledgers/{ledger}/recover",
     "PUT /admin/v2/clusters/{cluster}",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}/property/{key}/{value}",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/unload",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unload",
@@ -248,11 +278,17 @@ CONSUMER_CHANGES = (
 """A role that consumes changes its own subscriptions."""
 PRODUCER_CHANGES = ("POST /admin/quire/topics/{domain}/{tenant}/{namespace}/{topic}/messages",)
 """A role that produces publishes messages; one that consumes does not."""
-ANY_ROLE = ("GET /admin/brokers/version", "GET /admin/v2/brokers/version", "GET /admin/v2/clusters")
+UNSERVED = tuple(
+    f"{method} /admin/{{api}}/{{part}}{rest}" for method in ("DELETE", "GET", "POST", "PUT") for rest in ("", "/{rest}")
+)
+"""Parts of Pulsar that are not part of Quire: every role gets the reason."""
+ANY_ROLE = ("GET /admin/brokers/version", "GET /admin/v2/brokers/version", "GET /admin/v2/clusters", *UNSERVED)
 SECRET = b"s" * 32
 LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
 NAMES = {
     "domain": "persistent",
+    "api": "v3",
+    "part": "sinks",
     "tenant": "acme",
     "namespace": "orders",
     "topic": "one",
@@ -358,7 +394,10 @@ ROUTES = Asked(authentication=False).routes()
 
 
 def test_each_route_is_in_one_list() -> None:
-    assert sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES]) == ROUTES
+    assert (
+        sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES, *UNSERVED])
+        == ROUTES
+    )
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from quire_bookie.settings.disks import DiskRules
@@ -47,6 +48,14 @@ class BrokerProcess:
             return json.loads(text) if text else None
         except ValueError:
             return text
+
+    def refused(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """Code and reason of a REST call that is refused."""
+        try:
+            answered = self.rest(method, path, body)
+        except HTTPError as failure:
+            return failure.code, json.loads(failure.read())["reason"]
+        raise AssertionError(f"{method} {path} is answered: {answered}")
 
     def close(self) -> None:
         """Stop it in order; kill it when that takes too long."""

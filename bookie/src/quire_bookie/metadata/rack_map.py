@@ -67,6 +67,30 @@ def without_place(value: bytes, bookie: BookieId) -> bytes:
     ).encode()
 
 
+def rack_groups(value: bytes) -> dict[str, dict[str, Any]]:
+    """Return the entries of the bookies by group, as stored. MetadataFormatError."""
+    decode_rack_map(value)  # checks the form
+    groups: dict[str, dict[str, Any]] = json.loads(value) if value.strip() else {}
+    return groups
+
+
+def with_entry(value: bytes, group: str, bookie: BookieId, rack: str, host: str | None) -> bytes:
+    """Return the map with the bookie in this group, and in no other. MetadataFormatError."""
+    groups = {name: _others(members, bookie) for name, members in rack_groups(value).items()}
+    groups.setdefault(group, {})[bookie] = {"rack": rack, "hostname": host}
+    return json.dumps({name: members for name, members in groups.items() if members}).encode()
+
+
+def without_entry(value: bytes, bookie: BookieId) -> bytes:
+    """Return the map without the bookie, and without a group that is empty then. MetadataFormatError."""
+    groups = {name: _others(members, bookie) for name, members in rack_groups(value).items()}
+    return json.dumps({name: members for name, members in groups.items() if members}).encode()
+
+
+def _others(members: dict[str, Any], bookie: BookieId) -> dict[str, Any]:
+    return {one: entry for one, entry in members.items() if one != bookie}
+
+
 async def change_rack_map(store: MetadataStore, chance: Chance, decide: Callable[[bytes], bytes]) -> None:
     """Replace the map by `decide(current)`. `decide` may be called repeatedly; many bookies may write at once.
 

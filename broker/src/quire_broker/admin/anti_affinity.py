@@ -1,6 +1,7 @@
 """Anti-affinity groups of namespaces, and failure domains of brokers, under Pulsar's paths.
 
-    /admin/v2/namespaces/{tenant}/{namespace}/antiAffinity   the name of the group, as a JSON string
+    /admin/v2/namespaces/{tenant}/{namespace}/antiAffinity   the name of the group, as text or as a JSON string
+    /admin/v2/namespaces/{cluster}/antiAffinity/{group}      ["tenant/namespace"]: the members of a group
     /admin/v2/clusters/{cluster}/failureDomains/{domain}     {"brokers": ["host:port"]}
 
 The leader of the brokers keeps the namespaces of a group apart when it assigns and moves bundles.
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, body_of, done, object_of
+from quire_bookie.admin.answers import json_of, text_of
+from quire_bookie.control_characters import has_control_characters
+from quire_broker.admin.answers import answer, done, object_of
 from quire_broker.admin.clusters import require_own_cluster
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.admin.routes import Need, Route
@@ -25,6 +28,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", group, get_group, Need.NAMESPACE)
     yield Route("POST", group, set_group, Need.NAMESPACE)
     yield Route("DELETE", group, remove_group, Need.NAMESPACE)
+    yield Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", members, Need.SUPER_USER)
     domains = "/admin/v2/clusters/{cluster}/failureDomains"
     yield Route("GET", domains, list_domains, Need.SUPER_USER)
     yield Route("GET", f"{domains}/{{domain}}", get_domain, Need.SUPER_USER)
@@ -33,18 +37,27 @@ def routes() -> Iterator[Route]:
 
 
 async def get_group(request: web.Request) -> web.Response:
-    """Return the group; no content if the namespace has none."""
+    """Return the name of the group; no content if the namespace has none."""
     group = await broker_of(request).policies.anti_affinity(namespace_of(request))
-    return done() if group is None else answer(group)
+    return done() if group is None else web.Response(text=group, content_type="application/json")
 
 
 async def set_group(request: web.Request) -> web.Response:
     """Put the namespace into a group. Bundles that have an owner stay there until they move."""
-    group = await body_of(request)
-    if not isinstance(group, str) or not 0 < len(group) <= NAME_CHARACTERS_MAX:
-        raise NotAllowedError(f"an anti-affinity group must be a JSON string of 1 to {NAME_CHARACTERS_MAX} characters")
+    text = (await text_of(request)).strip()
+    group = json_of(text) if text.startswith(('"', "{", "[")) else text  # stock tools send the name without quotes
+    if not isinstance(group, str) or not 0 < len(group) <= NAME_CHARACTERS_MAX or has_control_characters(group):
+        raise NotAllowedError(f"an anti-affinity group must be a name of 1 to {NAME_CHARACTERS_MAX} characters")
     await broker_of(request).policies.set_anti_affinity(namespace_of(request), group)
     return done()
+
+
+async def members(request: web.Request) -> web.Response:
+    """Return the namespaces of a group; with the query `tenant` only of this one."""
+    require_own_cluster(request)
+    wanted, tenant = request.match_info["group"], request.query.get("tenant")
+    found = (await broker_of(request).policies.anti_affinity_groups()).items()
+    return answer(sorted(name for name, group in found if group == wanted and tenant in (None, name.split("/")[0])))
 
 
 async def remove_group(request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, answer_in_pieces, done
-from quire_broker.admin.context import broker_of, bundles_of
+from quire_broker.admin.context import broker_of, bundles_of, settled
 from quire_broker.admin.non_persistent import unstored_stats
 from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
@@ -154,7 +154,7 @@ def _any_stats(topic: AnyTopic, broker: RunningBroker) -> dict[str, Any]:
 
 
 async def split(request: web.Request) -> web.Response:
-    """Split a bundle at its owner. Its clients notice nothing: both halves stay there."""
+    """Split a bundle at its owner; a free one gets an owner. Its clients notice nothing: both halves stay there."""
     broker = broker_of(request)
     algorithm = request.query.get(ALGORITHM, "")
     if algorithm not in ("", RANGE_HALF, TOPIC_COUNT):
@@ -165,8 +165,9 @@ async def split(request: web.Request) -> web.Response:
         stats = await _stats(broker, own)
         await broker.balancing.splitter.split(own, stats, "asked for by an administrator", algorithm)
 
+    await settled(lambda: broker.parts.lookups.find_bundle(bundle))
     if not await on_bundles(request, [bundle], work, suffix="/split"):
-        raise ConflictError(f"{bundle} has no owner; use one of its topics first")
+        raise ConflictError(f"{bundle} has no owner, and no broker could take it; try again")
     return done()
 
 

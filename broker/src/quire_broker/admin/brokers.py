@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from quire_broker import __version__
-from quire_broker.admin.answers import answer
-from quire_broker.admin.context import broker_of, metadata_answers, topic_name_of
+from quire_broker.admin.answers import answer, done
+from quire_broker.admin.clusters import require_own_cluster
+from quire_broker.admin.context import broker_of, go_to, metadata_answers, topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
-from quire_broker.ownership.registration import BROKERS
+from quire_broker.ownership.isolation import host_of, policy_for, urls_of
+from quire_broker.ownership.owners import Owner
+from quire_broker.ownership.registration import BROKERS, registered
 
 
 def routes() -> Iterator[Route]:
@@ -19,7 +22,9 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/ready", health, Need.SUPER_USER, Reach.PROBE)
         yield Route("GET", f"{root}/version", version, Need.A_ROLE)
         yield Route("GET", f"{root}", list_brokers, Need.SUPER_USER)
+        yield Route("GET", f"{root}/backlog-quota-check", check_quotas, Need.SUPER_USER)
         yield Route("GET", f"{root}/{{cluster}}", list_brokers, Need.SUPER_USER)
+        yield Route("GET", f"{root}/{{cluster}}/{{broker}}/ownedNamespaces", owned, Need.SUPER_USER)
     yield Route("GET", "/admin/quire/drain", drain_state, Need.SUPER_USER)
     yield Route("PUT", "/admin/quire/drain", drain, Need.SUPER_USER)
     path = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -45,6 +50,31 @@ async def list_brokers(request: web.Request) -> web.Response:
     if cluster not in await broker.policies.clusters():
         raise NotFoundError("Cluster does not exist")
     return answer(await broker.metadata.children(BROKERS))
+
+
+async def check_quotas(request: web.Request) -> web.Response:
+    """Check the backlog quotas of all topics of this broker now, instead of at the next interval."""
+    await broker_of(request).parts.backlog_quotas.round()
+    return done()
+
+
+async def owned(request: web.Request) -> web.Response:
+    """Return the bundles of a broker, from that broker: `{bundle: {"broker_assignment", "is_controlled", ...}}`."""
+    broker, wanted = broker_of(request), request.match_info["broker"]
+    require_own_cluster(request)
+    if wanted != broker.broker_id:
+        data = await registered(broker.metadata, wanted) if "/" not in wanted else None
+        if data is None:
+            raise NotFoundError(f"{wanted[:100]} is not an available broker; GET /admin/v2/brokers lists them")
+        go_to(request, Owner(urls_of(data), ours=False), f"the list of bundles of {wanted}")
+    isolation = await broker.policies.isolation()
+    found = {}
+    for bundle in sorted(broker.owners.held, key=str):
+        policy = policy_for(str(bundle.namespace), isolation)
+        first = policy is not None and policy.names_first(host_of(wanted))
+        assignment = "shared" if policy is None else "primary" if first else "secondary"
+        found[str(bundle)] = {"broker_assignment": assignment, "is_controlled": policy is not None, "is_active": True}
+    return answer(found)
 
 
 async def drain_state(request: web.Request) -> web.Response:

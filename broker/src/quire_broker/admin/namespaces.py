@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
+from quire_broker.admin.cluster_links import MOVED
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of, topic_here
 from quire_broker.admin.non_persistent import names_of
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
@@ -24,6 +26,7 @@ from quire_broker.names import NON_PERSISTENT, TopicName, parse_topic
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
+from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.fields import flaw_of
 from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
@@ -38,6 +41,8 @@ from quire_broker.policies.rates import (
 )
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
+from quire_broker.schemas.compatibility import OLD_STRATEGIES, OLD_STRATEGY
+from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
 from quire_broker.server.handover import NO_BROKER
 from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.topic.topic import Topic
@@ -65,6 +70,10 @@ STORED_POLICIES = {
     "isAllowAutoUpdateSchema": "is_allow_auto_update_schema",
     "properties": "properties",
     "replication": "replication_clusters",
+    "allowedClusters": "allowed_clusters",
+    "encryptionRequired": "encryption_required",
+    "subscriptionAuthMode": AUTH_MODE,
+    "schemaAutoUpdateCompatibilityStrategy": OLD_STRATEGY,
     "inactiveTopicPolicies": TOPICS,
     "subscriptionExpirationTime": SUBSCRIPTIONS,
     "publishRate": PUBLISH,
@@ -75,6 +84,15 @@ STORED_POLICIES = {
 """Maps the path of a policy to its key in the namespace's node."""
 
 
+UNSET = {
+    "is_allow_auto_update_schema": True,
+    "max_topics_per_namespace": 0,
+    "subscription_types_enabled": [],
+    "allowed_clusters": [],
+    "encryption_required": False,
+    AUTH_MODE: "None",
+}
+"""What stock brokers return for a policy that is not set, if it is not nothing."""
 _TYPES = set(TYPE_NAMES.values())
 _DESTINATION = "destinationBroker"
 
@@ -83,11 +101,14 @@ def routes() -> Iterator[Route]:
     """Yield the routes of this module."""
     root = "/admin/v2/namespaces/{tenant}"
     yield Route("GET", root, list_namespaces, Need.TENANT)
+    yield Route("GET", "/admin/namespaces/{tenant}/{cluster}", list_of_cluster, Need.TENANT)
+    yield Route("POST", f"{root}/{{namespace}}/migration", set_migration, Need.NAMESPACE)
     yield Route("GET", f"{root}/{{namespace}}", get_policies, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}", create, Need.TENANT)
     yield Route("DELETE", f"{root}/{{namespace}}", delete, Need.TENANT)
     yield Route("GET", f"{root}/{{namespace}}/topics", list_topics, Need.LIST, Reach.CLIENTS)
     yield Route("GET", f"{root}/{{namespace}}/bundles", bundles, Need.NAMESPACE)
+    yield Route("GET", f"{root}/{{namespace}}/{BUNDLE}/topicHashPositions", hash_positions, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}/unload", unload, Need.NAMESPACE)
     yield Route("PUT", f"{root}/{{namespace}}/{BUNDLE}/unload", unload, Need.NAMESPACE)
     for scope in (f"{root}/{{namespace}}", f"{root}/{{namespace}}/{BUNDLE}"):
@@ -114,6 +135,22 @@ async def list_namespaces(request: web.Request) -> web.Response:
     tenant = request.match_info["tenant"]
     await policies.read_tenant(tenant)
     return answer([f"{tenant}/{name}" for name in await policies.namespaces(tenant)])
+
+
+async def list_of_cluster(request: web.Request) -> web.Response:
+    """Return the namespaces that belong to one cluster, in the old form `tenant/cluster/namespace`: there are none."""
+    policies = broker_of(request).policies
+    await policies.read_tenant(request.match_info["tenant"])
+    await policies.read_cluster(request.match_info["cluster"])
+    return answer([])
+
+
+async def set_migration(request: web.Request) -> web.Response:
+    """Accept that a namespace has not moved to another cluster; 501 for the opposite."""
+    await _policies(request)
+    if await body_of(request) is True or flag(request, "migrated"):
+        raise RefusedError(501, f"migration is not supported by this broker: {MOVED}")
+    return done()
 
 
 async def _policies(request: web.Request) -> Json:
@@ -183,6 +220,17 @@ async def bundles(request: web.Request) -> web.Response:
     return answer(found.to_json())
 
 
+async def hash_positions(request: web.Request) -> web.Response:
+    """Return the hashes of topics in a bundle, of those in the query `topics` or of all that are stored."""
+    (bundle,) = await bundles_of(request)
+    owners, broker = broker_of(request).owners, broker_of(request)
+    wanted = [text for text in ",".join(request.query.getall("topics", [])).split(",") if text]
+    names = [parse_topic(text) for text in wanted] or await broker.topics.list(bundle.namespace)
+    inside = [name for name in names if name.namespace == bundle.namespace and await owners.bundle_of(name) == bundle]
+    positions = {str(name): hash_of(str(name)) for name in inside}
+    return answer({"namespace": str(bundle.namespace), "bundle": bundle.range, "topicHashPositions": positions})
+
+
 async def _unload(request: web.Request, bundles: list[Bundle], to: str | None = None) -> None:
     broker = broker_of(request)
     query = {} if to is None else {_DESTINATION: to}
@@ -246,9 +294,10 @@ async def _on_subscriptions(
 
 
 async def get_policy(request: web.Request) -> web.Response:
-    """Return one policy; no content if it was never set."""
+    """Return one policy; if it is not set, the value in force of a few, of others no content."""
     field, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
     value = read_field(await _policies(request), field, cluster)
+    value = UNSET.get(field) if value is None else value
     return done() if value is None else answer(value)
 
 
@@ -280,6 +329,12 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
         return "deduplication must be true or false"
     if field == "replication_clusters" and value != [cluster]:
         return f"replication_clusters is {str(value)[:100]}; only [{cluster}] is served: topics are not replicated"
+    if field == "allowed_clusters" and (not isinstance(value, list) or not {*map(str, value)} <= {cluster}):
+        return f"allowed_clusters is {str(value)[:100]}; only [{cluster}] is served: topics are not replicated"
+    if field == AUTH_MODE and value not in AUTH_MODES:
+        return f"{AUTH_MODE} is {str(value)[:100]}; use one of {', '.join(AUTH_MODES)}"
+    if field == OLD_STRATEGY and value not in OLD_STRATEGIES:
+        return f"{OLD_STRATEGY} is {str(value)[:100]}; use one of {', '.join(OLD_STRATEGIES)}"
     if field == "subscription_types_enabled" and not (isinstance(value, list) and set(map(str, value)) <= _TYPES):
         return f"subscription_types_enabled is {str(value)[:100]}; use a list of {', '.join(sorted(_TYPES))}"
     if field == "delayed_delivery_policies" and isinstance(value, dict) and value.get("maxDeliveryDelayInMillis"):

@@ -31,6 +31,7 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", root + "/subscription/{subscription}/{role}", revoke_on_subscription, Need.NAMESPACE)
     yield Route("POST", root + "/{role}", grant_on_namespace, Need.NAMESPACE)
     yield Route("DELETE", root + "/{role}", revoke_on_namespace, Need.NAMESPACE)
+    yield Route("DELETE", root + "/{subscription}/{role}", revoke_on_subscription, Need.NAMESPACE)
     yield Route("GET", "/admin/quire/namespaces/{tenant}/{namespace}/admins", admins, Need.NAMESPACE)
     yield Route("POST", "/admin/quire/namespaces/{tenant}/{namespace}/admins", set_admins, Need.TENANT)
     root = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/permissions"

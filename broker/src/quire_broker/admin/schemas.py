@@ -2,6 +2,7 @@
 
 GET    .../schema[/{version}]   {"version", "type", "timestamp", "data", "properties"}
 GET    .../schemas              {"getSchemaResponses": [as above, oldest first]}
+GET    .../metadata             {"info": newest version, "index": [{"version", "ledgerId", "entryId"}]}
 POST   .../schema               {"type", "schema", "properties"} -> {"version": {"version": n}}
 DELETE .../schema               {"version": n}
 POST   .../compatibility        {"type", "schema", "properties"} -> {"compatibility", "schemaCompatibilityStrategy"}
@@ -32,6 +33,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", f"{root}/schema", latest, Need.LOOK_UP, Reach.CLIENTS)
     yield Route("GET", f"{root}/schema/{{version:-?[0-9]+}}", one_version, Need.LOOK_UP, Reach.CLIENTS)
     yield Route("GET", f"{root}/schemas", all_versions, Need.LOOK_UP, Reach.CLIENTS)
+    yield Route("GET", f"{root}/metadata", metadata, Need.LOOK_UP)
     yield Route("POST", f"{root}/schema", post, Need.NAMESPACE)
     yield Route("DELETE", f"{root}/schema", delete, Need.NAMESPACE)
     yield Route("POST", f"{root}/compatibility", compatibility, Need.LOOK_UP)
@@ -121,6 +123,16 @@ async def all_versions(request: web.Request) -> web.Response:
     return answer({"getSchemaResponses": [_shown(each) for each in versions]})
 
 
+async def metadata(request: web.Request) -> web.Response:
+    """Return where the versions are stored, oldest first."""
+    _, identity = await _identity(request)
+    locations = await broker_of(request).parts.schemas.locations(identity)
+    if not locations:
+        return failure(404, "Schema not found")
+    index = [{"version": each.version, "ledgerId": each.ledger_id, "entryId": each.entry_id} for each in locations]
+    return answer({"info": index[-1], "index": index})
+
+
 async def post(request: web.Request) -> web.Response:
     """Register a schema and return its version."""
     broker = broker_of(request)
@@ -132,7 +144,7 @@ async def post(request: web.Request) -> web.Response:
     except SchemaError as error:
         return failure(INVALID, str(error))
     try:
-        version = await register(broker.parts.schemas, broker.policies, name, schema)
+        version = await register(broker.parts.schemas, broker.topics, name, schema)
     except SchemaError as error:
         return failure(INCOMPATIBLE, str(error))
     return answer({"version": {"version": int.from_bytes(version, "big")}})
@@ -153,7 +165,7 @@ async def compatibility(request: web.Request) -> web.Response:
     broker = broker_of(request)
     try:
         schema = await _given(request)
-        strategy = await strategy_of(broker.policies, name.namespace)
+        strategy = strategy_of(await broker.topics.rules_of(name), name)
     except SchemaError as error:
         return failure(INVALID, str(error))
     try:

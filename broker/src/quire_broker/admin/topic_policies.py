@@ -12,7 +12,7 @@ partitions as soon as they notice the changed record.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -42,7 +42,11 @@ from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_TOPICS
 from quire_broker.server.handover import moved_to
 from quire_broker.topic.client_names import check_name
+from quire_broker.topic.message_rules import SIZE
 from quire_broker.topic.topic import Topic
+
+UNSET: Final[dict[str, Any]] = {"schema_validation_enforced": False, "subscription_types_enabled": []}
+"""What stock brokers return for a policy that is not set, if it is not nothing."""
 
 
 def routes() -> Iterator[Route]:
@@ -122,6 +126,7 @@ async def get_policy(request: web.Request) -> web.Response:
         value = defaults.get(field)
     found = read_field(own, field, broker.settings.cluster)
     value = value if found is None else found
+    value = UNSET.get(field) if value is None else value
     return done() if value is None else answer(value)
 
 
@@ -142,6 +147,9 @@ async def set_policy(request: web.Request) -> web.Response:
         value = await body_of(request)
     field, cluster = PATHS[policy], broker_of(request).settings.cluster
     wrong = flaw_of_policy(field, value, cluster)
+    size_max = broker_of(request).settings.session.message_bytes_max
+    if field == SIZE and wrong is None and value > size_max:
+        wrong = f"maxMessageSize is {value}; the brokers' own maxMessageSize is {size_max}"
     if wrong:
         return failure(412, wrong)
     return await _change(request, lambda own: write_field(own, field, cluster, value))

@@ -3,7 +3,8 @@
 The ledger that is (or may be) written counts as empty: only its writer and the bookies know its entries.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import unquote_plus
 
 from quire_bookie.metadata.store import MetadataStore
@@ -21,6 +22,7 @@ class StoredView:
     size_bytes: int = 0
     cursors: tuple[str, ...] = ()
     """Names of the durable cursors of subscribers."""
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 async def stored_view(store: MetadataStore, name: str) -> StoredView | None:
@@ -29,10 +31,12 @@ async def stored_view(store: MetadataStore, name: str) -> StoredView | None:
     node = await store.get(path)
     if node is None:
         return None
-    ledgers = decode_list(node.value).ledgers
+    stored = decode_list(node.value)
+    ledgers = stored.ledgers
     cursors = {unquote_plus(encoded) for encoded in await store.children(path)} - BROKER_CURSORS
     return StoredView(
         sum(record.entries for record in ledgers),
         sum(record.size_bytes for record in ledgers),
         tuple(sorted(cursors)),
+        stored.properties,
     )

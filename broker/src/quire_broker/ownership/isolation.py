@@ -11,7 +11,7 @@ that matches a namespace applies; without any, every broker may serve it. Broker
 import logging
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -47,6 +47,14 @@ class IsolationPolicy:
         if len(first) >= self.min_limit:
             return first
         return first | {host for host in hosts if _matches(self.secondary, host)}
+
+    def names_first(self, host: str) -> bool:
+        """Return whether a broker is one of the primary ones."""
+        return _matches(self.primary, host)
+
+    def names_second(self, host: str) -> bool:
+        """Return whether a broker is one of the secondary ones."""
+        return _matches(self.secondary, host)
 
 
 def _matches(patterns: Iterable[str], text: str) -> bool:
@@ -84,17 +92,18 @@ def _log_skipped(name: str, reason: str) -> None:
     _log.warning("the namespace isolation policy %s is not used: %s", name, reason)
 
 
-def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
-    """Return the policy of a namespace; None: every broker may serve it. Invalid policies are skipped."""
+def usable_policies(policies: Json) -> Iterator[tuple[str, IsolationPolicy]]:
+    """Yield the policies by name, in order. Invalid ones are skipped."""
     for name in sorted(policies):
         try:
-            found = policy_of(policies[name])
+            yield name, policy_of(policies[name])
         except ValueError as error:
             _log_skipped(name, str(error))  # written by another broker; the REST API refuses it
-            continue
-        if _matches(found.namespaces, namespace):
-            return found
-    return None
+
+
+def policy_for(namespace: str, policies: Json) -> IsolationPolicy | None:
+    """Return the policy of a namespace; None: every broker may serve it."""
+    return next((found for _, found in usable_policies(policies) if _matches(found.namespaces, namespace)), None)
 
 
 class Isolation:

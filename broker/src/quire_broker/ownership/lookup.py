@@ -49,6 +49,10 @@ class Lookups:
             bundle = await self._owners.bundle_of(topic)
         except NotFoundError as error:
             raise TopicNotFoundError(str(error)) from error
+        return await self.find_bundle(bundle, take=take)
+
+    async def find_bundle(self, bundle: Bundle, *, take: bool = True) -> Owner | None:
+        """Return the owner of a bundle as `find` does. ServiceNotReadyError."""
         if self._owners.holds(bundle):
             return await self._owners.owner_of(bundle, take=take)
         # Thousands of clients look up the topics of a bundle that has lost its owner: they share one search.

@@ -162,6 +162,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "max_unacked_messages_per_subscription": COUNT,
     "max_subscriptions_per_topic": COUNT,
     "max_topics_per_namespace": COUNT,
+    "max_message_size": COUNT,
     "compaction_threshold": whole(0, LONG_MAX),
     "offload_threshold": LONG,
     "offload_threshold_in_seconds": LONG,

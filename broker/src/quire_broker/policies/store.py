@@ -256,6 +256,18 @@ class PolicyStore:
     async def delete_cluster(self, name: str) -> None:
         """Delete a cluster; NotFoundError if it does not exist."""
         await self._delete(_node(CLUSTERS, name), f"Cluster {name}")
+        if await self.cluster_migration(name) is not None:
+            await self._delete(f"{CLUSTERS}/{name}/policies", f"Migration of cluster {name}")
+
+    async def cluster_migration(self, name: str) -> Json | None:
+        """Return whether and where a cluster has moved; None if it was never set."""
+        return await self._read(f"{_node(CLUSTERS, name)}/policies")
+
+    async def set_cluster_migration(self, name: str, value: Json) -> None:
+        """Store whether and where a cluster has moved."""
+        key = f"{_node(CLUSTERS, name)}/policies"
+        await self._metadata.put(key, encode_json(value))
+        self._cache.pop(key, None)
 
     @property
     def _isolation_key(self) -> str:

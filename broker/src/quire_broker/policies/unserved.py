@@ -9,20 +9,13 @@ _AT_BOTH: Final = {
 }
 OF_NAMESPACES: Final = _AT_BOTH | {
     "resourcegroup": "there are no resource groups",
-    "encryptionRequired": "messages without encryption are not refused",
-    "subscriptionAuthMode": "names of subscriptions need no prefix",
 }
 """Maps the path of a namespace's policy to the reason."""
 VALUES: Final[dict[str, object]] = {
     "dispatcherPauseOnAckStatePersistent": False,
-    "encryptionRequired": False,
-    "subscriptionAuthMode": "None",
 }
 """Values that are always in force at namespaces; the others have none."""
 OF_TOPICS: Final = _AT_BOTH | {
-    "maxMessageSize": "the size of messages is limited for all topics of a broker (maxMessageSize)",
     "offloadPolicies": "offloading is set for whole namespaces",
-    "schemaCompatibilityStrategy": "the strategy is that of the namespace",
-    "schemaValidationEnforced": "the rule is that of the namespace",
 }
 """Maps the path of a topic's policy to the reason."""

@@ -7,8 +7,9 @@ everything else            the same type
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from quire_broker.schemas.avro_check import AvroSchema, unreadable
 from quire_broker.schemas.budget import Budget
@@ -52,6 +53,20 @@ class Strategy(Enum):
             if self in (Strategy.BACKWARD_TRANSITIVE, Strategy.FULL_TRANSITIVE)
             else (Strategy.BACKWARD)
         )
+
+
+OLD_STRATEGY: Final = "schema_auto_update_compatibility_strategy"
+"""Field of a namespace's policies that holds if `schema_compatibility_strategy` is UNDEFINED, as in Pulsar."""
+OLD_STRATEGIES: Final[Mapping[str, Strategy]] = {
+    "AutoUpdateDisabled": Strategy.ALWAYS_INCOMPATIBLE,
+    "Backward": Strategy.BACKWARD,
+    "Forward": Strategy.FORWARD,
+    "Full": Strategy.FULL,
+    "AlwaysCompatible": Strategy.ALWAYS_COMPATIBLE,
+    "BackwardTransitive": Strategy.BACKWARD_TRANSITIVE,
+    "ForwardTransitive": Strategy.FORWARD_TRANSITIVE,
+    "FullTransitive": Strategy.FULL_TRANSITIVE,
+}
 
 
 def flaw_of(schema: Schema, budget: Budget) -> str | None:

@@ -71,16 +71,16 @@ class SchemaRegistry:
 
     async def versions(self, identity: str) -> list[StoredSchema]:
         """Return the versions in force, oldest first, without those before a deletion."""
-        return self._live([await self._read(each) for each in await self._locations(identity)])
+        return self._live([await self._read(each) for each in await self.locations(identity)])
 
     async def history(self, identity: str) -> list[StoredSchema]:
         """Return every schema there ever was, oldest first, including those before a deletion, to read old messages."""
-        versions = [await self._read(each) for each in await self._locations(identity)]
+        versions = [await self._read(each) for each in await self.locations(identity)]
         return [each for each in versions if not each.deleted]
 
     async def latest(self, identity: str) -> StoredSchema | None:
         """Return the newest version; None: the topic has no schema."""
-        locations = await self._locations(identity)
+        locations = await self.locations(identity)
         if not locations:
             return None
         found = await self._read(locations[-1])
@@ -88,7 +88,7 @@ class SchemaRegistry:
 
     async def version(self, identity: str, version: int) -> StoredSchema | None:
         """Return one version; None if it was deleted, also for messages that still carry it: they cannot be decoded."""
-        locations = await self._locations(identity)
+        locations = await self.locations(identity)
         wanted = next((each for each in locations if each.version == version), None)
         if wanted is None:
             return None
@@ -188,7 +188,8 @@ class SchemaRegistry:
         value = await node.load()
         return node, [] if value is None else decode_locator(node.key, value)
 
-    async def _locations(self, identity: str) -> list[Location]:
+    async def locations(self, identity: str) -> list[Location]:
+        """Return where every version is stored, oldest first, also those that were deleted."""
         return (await self._load(identity))[1]
 
     async def _read(self, location: Location) -> StoredSchema:
@@ -242,7 +243,7 @@ class SchemaRegistry:
             await node.write(encode_locator([*before, location]))
         except BadVersionError:
             # Our write may have taken effect with its answer lost, and another write may have followed it.
-            if location is None or location not in await self._locations(identity):
+            if location is None or location not in await self.locations(identity):
                 await self._discard(writer.ledger_id)
                 return None
         except (LedgerError, MetadataUnavailableError):

@@ -24,6 +24,9 @@ NAMESPACE_KEY = "namespace_auth"
 TOPIC_KEY = "destination_auth"
 SUBSCRIPTION_KEY = "subscription_auth_roles"
 ADMINS_KEY = "quire_admin_roles"
+AUTH_MODE = "subscription_auth_mode"
+PREFIX = "Prefix"
+AUTH_MODES = ("None", PREFIX)
 
 
 class Action(StrEnum):
@@ -108,9 +111,15 @@ class Authorization:
         return await self.may(role, Action.PRODUCE, topic) or await self.may(role, Action.CONSUME, topic)
 
     async def may_subscribe(self, role: str, topic: TopicName, subscription: str) -> bool:
-        """Return whether a role may use a subscription; one with its own roles is restricted to those."""
+        """Return whether a role may use a subscription; one with its own roles is restricted to those.
+
+        With the policy `subscription_auth_mode` Prefix its name must begin with the role. Admins are exempt.
+        """
         if await self.is_namespace_admin(role, topic.namespace):
             return True
+        mode = (await self._policies.policies(topic.namespace) or {}).get(AUTH_MODE)
+        if mode == PREFIX and subscription and not subscription.startswith(role):
+            return False
         roles = ((await self._auth_policies(topic.namespace)).get(SUBSCRIPTION_KEY) or {}).get(subscription)
         return (not roles or role in _listed(roles)) and await self.may(role, Action.CONSUME, topic)
 

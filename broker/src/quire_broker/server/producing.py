@@ -115,6 +115,7 @@ class Producing:
             mode=_access_mode(request.producer_access_mode),
             generated_name=not request.producer_name,
             metadata={item.key: item.value for item in request.metadata},
+            encrypted=request.encrypted,
             connected_since_ms=self._parts.clock.now_ms(),
             request_id=request.request_id,
             schema_version=await schemas.of_producer(self._parts, self._rights(), name, request.schema),
@@ -125,6 +126,7 @@ class Producing:
             policy_limits.require_subscription(policies, topic, request.initial_subscription_name)
             await topic.first_subscription(request.initial_subscription_name)
         policy_limits.require_producer(policies, topic, producer.name)
+        policy_limits.require_encrypted_producer(policies, topic, encrypted=producer.encrypted)
         last = await topic.add_producer(producer, presented)
         if self._connection.closed or producer_id in self._abandoned:
             topic.remove_producer(producer)

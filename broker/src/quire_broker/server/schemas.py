@@ -1,14 +1,15 @@
-"""Handles schemas in sessions, by the namespace's rules: registers producers', checks consumers', returns any."""
+"""Handles schemas in sessions, by the rules of the topic: registers producers', checks consumers', returns any."""
 
 from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError, ServerError
-from quire_broker.names import NamespaceName, TopicName, parse_topic
-from quire_broker.policies.store import PolicyStore
-from quire_broker.schemas.compatibility import Strategy
+from quire_broker.names import TopicName, parse_topic
+from quire_broker.policies.store import Json
+from quire_broker.schemas.compatibility import OLD_STRATEGIES, OLD_STRATEGY, Strategy
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType, schema_id
 from quire_broker.security.authorization import Rights
 from quire_broker.server.parts import BrokerParts
 from quire_broker.topic.serving import ServedTopic
+from quire_broker.topic.topics import Topics
 from quire_broker.wire import commands
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -28,22 +29,23 @@ def schema_of(message: pb.Schema) -> Schema | None:
     return Schema(kind, message.schema_data, {each.key: each.value for each in message.properties})
 
 
-async def strategy_of(policies: PolicyStore, namespace: NamespaceName) -> Strategy:
-    """Return the namespace's compatibility strategy; FULL by default."""
-    found = (await policies.policies(namespace) or {}).get("schema_compatibility_strategy") or "UNDEFINED"
+def strategy_of(rules: Json, name: TopicName) -> Strategy:
+    """Return the compatibility strategy of a topic with these policies; FULL by default. SchemaError."""
+    found = rules.get("schema_compatibility_strategy") or "UNDEFINED"
     try:
         strategy = Strategy(found)
     except ValueError as error:
-        raise SchemaError(f"schema_compatibility_strategy {found!r} of {namespace} is not known") from error
-    return Strategy.FULL if strategy is Strategy.UNDEFINED else strategy
+        raise SchemaError(f"schema_compatibility_strategy {found!r} of {name} is not known") from error
+    if strategy is Strategy.UNDEFINED:
+        return OLD_STRATEGIES.get(rules.get(OLD_STRATEGY) or "", Strategy.FULL)
+    return strategy
 
 
-async def register(registry: SchemaRegistry, policies: PolicyStore, name: TopicName, schema: Schema) -> bytes:
+async def register(registry: SchemaRegistry, topics: Topics, name: TopicName, schema: Schema) -> bytes:
     """Return the version of a topic's schema, as carried by messages; register a new schema. SchemaError."""
-    rules = await policies.policies(name.namespace) or {}
-    strategy = await strategy_of(policies, name.namespace)
+    rules = await topics.rules_of(name)
     allowed = rules.get("is_allow_auto_update_schema") is not False
-    stored = await registry.register(schema_id(name), schema, strategy, allow_update=allowed)
+    stored = await registry.register(schema_id(name), schema, strategy_of(rules, name), allow_update=allowed)
     return stored.version_bytes
 
 
@@ -61,8 +63,8 @@ async def of_producer(parts: BrokerParts, rights: Rights, name: TopicName, messa
             if found is None:
                 raise AuthorizationError(f"{error}, whose schemas {name} shares: register the schema first") from error
             return found.version_bytes
-        return await register(parts.schemas, parts.policies, name, schema)
-    rules = await parts.policies.policies(name.namespace) or {}
+        return await register(parts.schemas, parts.topics, name, schema)
+    rules = await parts.topics.rules_of(name)
     if rules.get("schema_validation_enforced") and await parts.schemas.latest(schema_id(name)) is not None:
         raise SchemaError("Producers cannot connect or send message without a schema to topics with a schema")
     return NO_VERSION
@@ -82,9 +84,9 @@ async def of_consumer(
     in_use = topic.holds_messages or list(topic.producers.connected)
     if not in_use and await parts.schemas.latest(identity) is None:
         await rights.require_subscribe(topic.name.partitioned, subscription)
-        await register(parts.schemas, parts.policies, topic.name, schema)
+        await register(parts.schemas, parts.topics, topic.name, schema)
         return
-    strategy = await strategy_of(parts.policies, topic.name.namespace)
+    strategy = strategy_of(await parts.topics.rules(topic), topic.name)
     await parts.schemas.check_consumer(identity, schema, strategy)
 
 

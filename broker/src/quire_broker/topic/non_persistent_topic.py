@@ -23,7 +23,9 @@ from quire_broker.names import TopicName
 from quire_broker.policies.rates import RateLimits
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.deduplication import Deduplication
+from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.non_persistent_subscription import UNSTORED, NonPersistentSubscription
+from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
@@ -48,6 +50,7 @@ class NonPersistentTopic:
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.producers = Producers(None, self._keep_epoch)
         self.publish_limit = PublishLimit()
+        self.message_rules = MessageRules()
         self.subscribe_limit = SubscribeLimit()
         self.closing = False
         self.used_at_s = asyncio.get_running_loop().time()
@@ -111,6 +114,9 @@ class NonPersistentTopic:
                 self.stats.checksum_errors += 1
                 producer.answered(size, Refusal(max(send.sequence_id, highest), ServerError.CHECKSUM, flaw))
                 continue
+            if self.message_rules.active and (refusal := self.message_rules.refusal_of(send)) is not None:
+                producer.answered(size, refusal)
+                continue
             self._count(producer, send)
             producer.answered(size, Receipt(send.sequence_id, highest, *UNSTORED))
             entries.append((peek(send.entry), Delivery(UNSTORED, send.entry)))
@@ -130,6 +136,11 @@ class NonPersistentTopic:
     def use_limits(self, limits: RateLimits) -> None:
         """Apply the rate of publishing. Delivery is not limited: what waited would be lost."""
         self.publish_limit.use(limits.publish)
+
+    def use_message_rules(self, rules: MessageRules) -> None:
+        """Apply rules from now on. A producer without encryption is closed if they require it."""
+        self.message_rules = rules
+        close_unencrypted(self, rules)
 
     # subscriptions
 

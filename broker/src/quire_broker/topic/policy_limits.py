@@ -13,6 +13,7 @@ from quire_broker.errors import (
     ProducerBusyError,
     SubscriptionNotFoundError,
 )
+from quire_broker.topic.message_rules import MessageRules, message_rules_of
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.wire.kinds import SubscriptionType
@@ -28,6 +29,19 @@ def require_producer(policies: Mapping[str, Any], topic: ServedTopic, name: str)
     limit = _limit(policies, "max_producers_per_topic")
     if limit and not topic.name.is_system and not topic.producers.has(name) and len(topic.producers.everyone) >= limit:
         raise ProducerBusyError(f"Topic '{topic.name}' reached max producers limit of {limit}")
+
+
+def require_encrypted_producer(policies: Mapping[str, Any], topic: ServedTopic, *, encrypted: bool) -> None:
+    """Raise NotAllowedError for a producer that does not encrypt, if the policies require it."""
+    if not encrypted and not topic.name.is_system and message_rules_of(policies).encrypted:
+        raise NotAllowedError(f"Encryption is required in {topic.name}")
+
+
+def close_unencrypted(topic: ServedTopic, rules: MessageRules) -> None:
+    """Close the producers that do not encrypt, if the rules require it."""
+    for producer in topic.producers.everyone if rules.encrypted else ():
+        if not producer.encrypted:
+            topic.release_producer(producer)
 
 
 def require_subscription(policies: Mapping[str, Any], topic: ServedTopic, name: str, *, by_client: bool = True) -> None:

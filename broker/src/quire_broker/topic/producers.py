@@ -107,6 +107,8 @@ class Producer:
     connected_since_ms: int = 0
     request_id: int = -1
     schema_version: bytes = b""
+    encrypted: bool = False
+    """Whether its client encrypts the messages."""
     topic_epoch: int | None = None
     ready: bool = True
     closed: bool = False

@@ -9,6 +9,7 @@ from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
 from quire_broker.policies.rates import RateLimits
 from quire_broker.topic.deduplication import Deduplication
+from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.producers import Producer, Producers
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.subscribe_limit import SubscribeLimit
@@ -118,6 +119,10 @@ class ServedTopic(Protocol):
 
     def use_limits(self, limits: RateLimits) -> None:
         """Apply rates from now on."""
+        ...
+
+    def use_message_rules(self, rules: MessageRules) -> None:
+        """Refuse other messages from now on."""
         ...
 
     @property

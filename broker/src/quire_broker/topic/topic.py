@@ -38,6 +38,8 @@ from quire_broker.policies.rates import RateLimits
 from quire_broker.sampling import Rate
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
+from quire_broker.topic.message_rules import MessageRules
+from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
@@ -113,6 +115,7 @@ class Topic:
         self.producers = Producers(int(epoch) if epoch is not None else None, self._write_epoch)
         self._limits = RateLimits()
         self.publish_limit = PublishLimit()
+        self.message_rules = MessageRules()
         self.subscribe_limit = SubscribeLimit()
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
@@ -208,6 +211,11 @@ class Topic:
         for subscription in self.subscriptions.values():
             subscription.limits_changed()
 
+    def use_message_rules(self, rules: MessageRules) -> None:
+        """Apply rules from now on. A producer without encryption is closed if they require it."""
+        self.message_rules = rules
+        close_unencrypted(self, rules)
+
     def _limit_dispatch(self) -> None:
         """Apply the rates of delivery; some depend on the measured rate of publishing."""
         published = self.rates.messages.per_s, self.rates.size_bytes.per_s
@@ -270,6 +278,7 @@ class Topic:
         self._active()
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
+        rules = self.message_rules if self.message_rules.active else None
         for send in sends:
             if self._failure is not None or self._closing:
                 break  # an append failed at once; later ones would overtake it
@@ -282,6 +291,9 @@ class Topic:
                 # This error makes clients drop only this message; any other would make them send it again forever.
                 self.stats.checksum_errors += 1
                 producer.answered(size, Refusal(max(sequence_id, highest), ServerError.CHECKSUM, flaw))
+                continue
+            if rules is not None and (refusal := rules.refusal_of(send)) is not None:
+                producer.answered(size, refusal)
                 continue
             recorded: int | None = None
             if self.deduplication is not None:

@@ -38,7 +38,6 @@ from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.policies.inactivity import inactivity_rules
-from quire_broker.policies.of_topics import merged, own_policies
 from quire_broker.policies.rates import limits_in_force
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.compaction import CompactionSettings
@@ -46,8 +45,10 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings, LoadSettings
 from quire_broker.topic.claims import TopicClaim, TopicOwnership
+from quire_broker.topic.message_rules import message_rules_of
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
+from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.settings_in_force import ledger_settings, topic_settings
 from quire_broker.topic.topic import Topic, TopicSettings
@@ -88,6 +89,7 @@ class Topics:
         ownership: TopicOwnership,
     ) -> None:
         self._factory = factory
+        self._in_force = RulesInForce(policies, factory)
         self._policies = policies
         self._settings = settings
         self._background = background
@@ -231,7 +233,7 @@ class Topics:
             await self._require_room(name, policies)
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings, claim=claim)
-        policies = await self._in_force(name, policies, ledger.properties)
+        policies = await self._in_force.over(policies, name, ledger.properties)
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._compactions, self._failed)
         topic.dispatch_limits = (topic.dispatch_limit, self._dispatch_limit)
@@ -256,17 +258,14 @@ class Topics:
         self.on_loaded(topic)
         return topic
 
-    async def _in_force(self, name: TopicName, namespace: Json, properties: Mapping[str, str]) -> Json:
-        """Return a topic's own policies, for a partition those of its topic, over the namespace's."""
-        if name.partition >= 0:
-            properties = await self._policies.partitioned_properties(name.partitioned) or properties
-        own = own_policies(properties)
-        return merged(namespace, own, self._policies.cluster) if own else namespace
-
     async def rules(self, topic: ServedTopic) -> Json:
         """Return the policies in force for a loaded topic. Do not change the result. Errors of the metadata store."""
-        namespace = await self._policies.policies(topic.name.namespace) or {}
-        return await self._in_force(topic.name, namespace, topic.properties)
+        return await self._in_force.of(topic.name, topic.properties)
+
+    async def rules_of(self, name: TopicName) -> Json:
+        """Return the policies in force for a topic that need not be loaded, nor exist. Do not change the result."""
+        loaded = self.find(name)
+        return await self._in_force.of(name, None if loaded is None else loaded.properties)
 
     def _use(self, topic: Topic, policies: Json) -> None:
         """Apply the policies that do not need a new load."""
@@ -281,8 +280,9 @@ class Topics:
             self._ruled[topic] = None
 
     def limit(self, topic: ServedTopic, policies: Json) -> None:
-        """Apply the rates of its policies to a topic. System topics have no limits."""
+        """Apply rates and rules of messages of its policies to a topic. System topics have none."""
         if not topic.name.is_system:
+            topic.use_message_rules(message_rules_of(policies))
             topic.use_limits(limits_in_force(policies, self._policies.cluster, self._settings.rates.of_topics))
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:

@@ -133,6 +133,17 @@ async def test_a_subscription_with_roles_is_restricted_to_them_and_one_without_t
     assert await found.may_subscribe("keeper", TOPIC, "private")
 
 
+async def test_a_subscription_may_have_to_begin_with_the_role() -> None:
+    found, metadata = await authorization()
+    rules = {"auth_policies": GRANTS, "subscription_auth_mode": "Prefix"}
+    await PolicyStore(metadata, "c1").update_policies(NAMESPACE, lambda policies: policies.update(rules))
+    assert await found.may_subscribe("reader", TOPIC, "reader-one")
+    assert not await found.may_subscribe("reader", TOPIC, "one-reader")
+    assert await found.may_subscribe("reader", TOPIC, ""), "a request that names no subscription"
+    for admin in ("root", "boss", "keeper"):
+        assert await found.may_subscribe(admin, TOPIC, "one")
+
+
 @pytest.mark.parametrize("grants", [{}, {"namespace_auth": None, "destination_auth": None}])
 async def test_policies_without_permissions_permit_nothing(grants: Json) -> None:
     found, _ = await authorization(grants)

@@ -1,4 +1,4 @@
-"""Schemas of requests, and the strategies of namespaces."""
+"""Schemas of requests, and the strategies of topics."""
 
 import json
 import random
@@ -23,6 +23,7 @@ from quire_broker.server.schemas import (
     strategy_of,
 )
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.sim.loop import SimLoop, simulate
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -30,16 +31,6 @@ from tests.unit.broker.managed_ledger.ledgers import FakeBookies, FakeClient
 from tests.unit.broker.managed_ledger.world import SeededChance, VirtualClock
 
 PARTITION = parse_topic("persistent://acme/orders/x-partition-0")
-
-
-class Policies:
-    """A namespace with these policies."""
-
-    def __init__(self, found: dict[str, Any] | None) -> None:
-        self._found = found
-
-    async def policies(self, namespace: NamespaceName) -> dict[str, Any] | None:
-        return self._found
 
 
 def test_bytes_are_not_a_schema_and_unknown_types_are_refused() -> None:
@@ -53,18 +44,24 @@ def test_bytes_are_not_a_schema_and_unknown_types_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("policies", "strategy"),
-    [(None, "FULL"), ({"schema_compatibility_strategy": "UNDEFINED"}, "FULL")]
+    [
+        ({}, "FULL"),
+        ({"schema_compatibility_strategy": "UNDEFINED"}, "FULL"),
+        ({"schema_auto_update_compatibility_strategy": "Backward"}, "BACKWARD"),
+        ({"schema_auto_update_compatibility_strategy": "AutoUpdateDisabled"}, "ALWAYS_INCOMPATIBLE"),
+        ({"schema_compatibility_strategy": "FULL", "schema_auto_update_compatibility_strategy": "Backward"}, "FULL"),
+    ]
     + [
         ({"schema_compatibility_strategy": each.name}, each.name) for each in Strategy if each is not Strategy.UNDEFINED
     ],
 )
-async def test_the_strategy_is_full_by_default(policies: dict[str, Any] | None, strategy: str) -> None:
-    assert (await strategy_of(Policies(policies), NamespaceName("t", "n"))).name == strategy  # type: ignore[arg-type]
+def test_the_strategy_is_full_by_default(policies: dict[str, Any], strategy: str) -> None:
+    assert strategy_of(policies, PARTITION).name == strategy
 
 
-async def test_an_unknown_strategy_is_named_in_the_error() -> None:
+def test_an_unknown_strategy_is_named_in_the_error() -> None:
     with pytest.raises(SchemaError, match="'SOME'"):
-        await strategy_of(Policies({"schema_compatibility_strategy": "SOME"}), NamespaceName("t", "n"))  # type: ignore[arg-type]
+        strategy_of({"schema_compatibility_strategy": "SOME"}, PARTITION)
 
 
 def message_of(*names: str) -> pb.Schema:
@@ -84,7 +81,9 @@ async def secured_parts() -> tuple[Any, Authorization]:
     settings = ManagedLedgerSettings(retry_backoff_s=(0.01, 0.1))
     store, client = SimMetadataStore(metadata), FakeClient(FakeBookies())
     registry = SchemaRegistry(store, client, settings, VirtualClock(), SeededChance(1))
-    return SimpleNamespace(schemas=registry, policies=policies), Authorization(policies, frozenset())
+    in_force = RulesInForce(policies, cast(Any, None))
+    topics = SimpleNamespace(rules_of=in_force.of, rules=lambda topic: in_force.of(topic.name, {}))
+    return SimpleNamespace(schemas=registry, policies=policies, topics=topics), Authorization(policies, frozenset())
 
 
 def test_rights_for_a_partition_alone_add_no_schema_to_its_topic() -> None:

@@ -13,6 +13,7 @@ from quire_broker.errors import (
 )
 from quire_broker.names import parse_topic
 from quire_broker.topic import policy_limits
+from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.producers import Producer, Producers
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire.kinds import AccessMode, SubscriptionType
@@ -52,6 +53,23 @@ async def test_a_producer_that_waits_counts() -> None:
     await _produce(topic, "b", AccessMode.WAIT_FOR_EXCLUSIVE)
     with pytest.raises(ProducerBusyError):
         policy_limits.require_producer(policies, topic, "c")
+
+
+async def test_producers_without_encryption_are_refused_and_closed() -> None:
+    topic, required = _topic(), {"encryption_required": True}
+    policy_limits.require_encrypted_producer(required, topic, encrypted=True)
+    policy_limits.require_encrypted_producer({}, topic, encrypted=False)
+    policy_limits.require_encrypted_producer(required, _topic(SYSTEM), encrypted=False)
+    with pytest.raises(NotAllowedError, match="Encryption is required in persistent://public/default/t"):
+        policy_limits.require_encrypted_producer(required, topic, encrypted=False)
+    await topic.producers.add(Producer(1, "plain", Link()), None)
+    await topic.producers.add(Producer(2, "secret", Link(), encrypted=True), None)
+    closed: list[str] = []
+    cast(Any, topic).release_producer = lambda producer: closed.append(producer.name)
+    policy_limits.close_unencrypted(topic, MessageRules())
+    assert closed == []
+    policy_limits.close_unencrypted(topic, MessageRules(encrypted=True))
+    assert closed == ["plain"]
 
 
 @pytest.mark.parametrize("limit", [None, 0, -1, True, "2"])
