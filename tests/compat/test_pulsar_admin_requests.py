@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -11,6 +12,7 @@ import pytest
 pulsar = pytest.importorskip("pulsar")
 
 from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
+from tests.support.polling import until  # noqa: E402
 
 pytestmark = pytest.mark.compat
 _names = itertools.count()
@@ -97,6 +99,44 @@ def test_a_backlog_is_analyzed_and_a_topic_trimmed(broker: BrokerProcess, client
     assert ids[0].ledger_id() not in [
         each["ledgerId"] for each in broker.rest("GET", path_of(topic, "/internalStats"))["ledgers"]
     ]
+
+
+def test_stats_have_true_figures_of_stocks_types(broker: BrokerProcess, client: Any, topic: str) -> None:
+    consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    ids = publish(client, topic, 4)
+    messages = [consumer.receive(timeout_millis=30_000) for _ in range(4)]
+    for number in (1, 2):
+        consumer.acknowledge(messages[number])
+    ledger = ids[0].ledger_id()
+
+    def acknowledged() -> bool:
+        return bool(broker.rest("GET", path_of(topic, "/stats"))["subscriptions"]["s"]["msgBacklog"] == 2)
+
+    assert until(acknowledged)
+    stats = broker.rest("GET", path_of(topic, "/stats"))
+    subscription = stats["subscriptions"]["s"]
+    for connected in (*stats["publishers"], *subscription["consumers"]):
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", connected["connectedSince"])
+    assert subscription["nonContiguousDeletedMessagesRanges"] == 1
+    assert subscription["totalMsgExpired"] == 0
+    internals = broker.rest("GET", path_of(topic, "/internalStats"))
+    cursor = internals["cursors"]["s"]
+    assert cursor["individuallyDeletedMessages"] == f"[({ledger}:0..{ledger}:2]]"
+    assert (cursor["active"], cursor["totalNonContiguousDeletedMessagesRange"]) == (True, 1)
+    assert cursor["lastLedgerSwitchTimestamp"] >= internals["lastLedgerCreatedTimestamp"][:10]
+    consumer.close()
+    broker.rest("POST", path_of(topic, "/subscription/s/expireMessages/0"))
+    found = broker.rest("GET", path_of(topic, "/stats"))["subscriptions"]["s"]
+    assert found["totalMsgExpired"] == 2
+    assert found["lastExpireTimestamp"] > 1_700_000_000_000
+
+
+def test_unused_partitions_have_empty_internal_stats(broker: BrokerProcess, topic: str) -> None:
+    broker.rest("PUT", path_of(topic, "/partitions"), {"partitions": 2, "properties": {"k": "v"}})
+    found = broker.rest("GET", path_of(topic, "/partitioned-internalStats"))
+    assert found["metadata"] == {"partitions": 2, "deleted": False, "properties": {"k": "v"}}
+    assert [one["lastConfirmedEntry"] for one in found["partitions"].values()] == ["-1:-1", "-1:-1"]
+    assert broker.rest("GET", path_of(topic, "/partitioned-stats"))["metadata"]["properties"] == {"k": "v"}
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

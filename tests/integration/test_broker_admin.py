@@ -301,7 +301,8 @@ def test_partitioned_topics(broker: BrokerProcess) -> None:
 
 def test_what_is_not_served_says_so(broker: BrokerProcess) -> None:
     broker.rest("PUT", "/admin/v2/non-persistent/public/default/unstored")
-    for method, end in (("POST", "terminate"), ("GET", "internalStats"), ("POST", "createMissedPartitions")):
+    assert broker.rest("GET", "/admin/v2/non-persistent/public/default/unstored/internalStats")["ledgers"] == []
+    for method, end in (("POST", "terminate"), ("POST", "createMissedPartitions")):
         assert refused(broker, method, f"/admin/v2/non-persistent/public/default/unstored/{end}")[0] == 412
     broker.rest("DELETE", "/admin/v2/non-persistent/public/default/unstored")
     assert broker.rest("GET", "/admin/v2/non-persistent/public/default") == []

@@ -14,13 +14,12 @@ headers. An encrypted entry is sent as it is: only its readers have the key.
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
-from quire_broker.admin.answers import answer, body_of, done
+from quire_broker.admin.answers import answer, body_of, done, time_text
 from quire_broker.admin.context import broker_of, plain_topic, subscription_of, topic_here
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
@@ -187,11 +186,11 @@ def _headers(summary: EntrySummary, entry: StoredEntry) -> dict[str, str]:
     metadata = summary.metadata
     found: dict[str, Any] = {"Message-ID": f"{entry.position.ledger_id}:{entry.position.entry_id}"}
     found |= {"producer-name": metadata.producer_name, "sequence-id": metadata.sequence_id}
-    found |= {"publish-time": _time(metadata.publish_time)}
+    found |= {"publish-time": time_text(metadata.publish_time)}
     if metadata.event_time:
-        found["event-time"] = _time(metadata.event_time)
+        found["event-time"] = time_text(metadata.event_time)
     if metadata.HasField("deliver_at_time"):
-        found["deliver-at-time"] = _time(metadata.deliver_at_time)
+        found["deliver-at-time"] = time_text(metadata.deliver_at_time)
     if metadata.properties:
         found["PROPERTY"] = json.dumps({each.key: each.value for each in metadata.properties})
     if metadata.HasField("num_messages_in_batch"):
@@ -219,10 +218,3 @@ def _headers(summary: EntrySummary, entry: StoredEntry) -> dict[str, str]:
 def _line(text: str) -> str:
     """Return a text of a client without the characters that would end a header."""
     return text.replace("\r", " ").replace("\n", " ").replace("\0", " ")
-
-
-def _time(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(0, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

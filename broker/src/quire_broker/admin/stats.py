@@ -1,12 +1,16 @@
 """TopicStats and internal stats in Pulsar's JSON. Rates are computed between two samples at least a second apart."""
 
 import logging
+from itertools import islice
 from typing import Any
 
 from quire_bookie.client import LedgerClient
 from quire_bookie.errors import LedgerError, MetadataError, NoSuchLedgerError
 from quire_bookie.model import LedgerId
+from quire_broker.admin.answers import time_text
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.limits import INFO_RANGES_MAX
+from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.policies.backlog_quota import NO_LIMIT
@@ -26,12 +30,12 @@ def publisher_stats(producer: Producer) -> dict[str, Any]:
         "msgRateIn": stats.message_rate.per_s,
         "msgThroughputIn": stats.byte_rate.per_s,
         "averageMsgSize": stats.size_bytes / stats.messages if stats.messages else 0.0,
-        "chunkedMessageRate": 0.0,
+        "chunkedMessageRate": stats.chunk_rate.per_s,
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
         "producerName": producer.name,
         "address": producer.link.peer,
-        "connectedSince": producer.connected_since_ms,
+        "connectedSince": time_text(producer.connected_since_ms),
         "clientVersion": producer.link.client_version,
         "metadata": producer.metadata,
     }
@@ -45,19 +49,21 @@ def consumer_stats(consumer: Consumer) -> dict[str, Any]:
         "msgThroughputOut": stats.byte_rate.per_s,
         "bytesOutCounter": stats.bytes_out,
         "msgOutCounter": stats.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
+        "msgRateRedeliver": stats.redelivery_rate.per_s,
+        "messageAckRate": stats.ack_rate.per_s,
         "consumerName": consumer.spec.name,
         "availablePermits": consumer.permits,
         "unackedMessages": consumer.unacked,
         "avgMessagesPerEntry": round(consumer.messages_per_entry.mean),
         "blockedConsumerOnUnackedMsgs": consumer.blocked,
         "address": consumer.link.peer,
+        "connectedSince": time_text(consumer.spec.connected_since_ms),
         "clientVersion": consumer.link.client_version,
         "metadata": dict(consumer.spec.metadata),
     }
 
 
+_NO_LEDGER = {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False}
 _THROTTLED = tuple(
     f"dispatchThrottled{what}EventsBy{whose}Limit"
     for whose in ("Subscription", "Topic", "Broker")
@@ -66,16 +72,15 @@ _THROTTLED = tuple(
 
 
 def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, Any]:
-    consumers = list(subscription.consumers)
+    consumers, active = list(subscription.consumers), subscription.active_consumer
     stats = subscription.stats
     return {
         "msgRateOut": stats.message_rate.per_s,
         "msgThroughputOut": stats.byte_rate.per_s,
         "bytesOutCounter": stats.bytes_out,
         "msgOutCounter": stats.messages_out,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
+        "msgRateRedeliver": stats.redelivery_rate.per_s,
+        "messageAckRate": sum(consumer.stats.ack_rate.per_s for consumer in consumers),
         "msgBacklog": subscription.cursor.backlog,
         "msgBacklogNoDelayed": subscription.cursor.backlog,
         "backlogSize": backlog_bytes,
@@ -83,7 +88,11 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
         "blockedSubscriptionOnUnackedMsgs": any(consumer.blocked for consumer in consumers),
         "unackedMessages": sum(consumer.unacked for consumer in consumers),
         "type": subscription.type_name,
-        "msgRateExpired": 0.0,
+        **({} if active is None else {"activeConsumerName": active.spec.name}),
+        "msgRateExpired": subscription.expired_rate.per_s,
+        "totalMsgExpired": subscription.expired,
+        "lastExpireTimestamp": subscription.expired_at_ms,
+        "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acknowledged_ranges),
         "consumers": [consumer_stats(consumer) for consumer in consumers],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
@@ -156,7 +165,7 @@ _SUMS = (
 )
 
 
-def merged_stats(each: dict[str, dict[str, Any]], count: int, *, per_partition: bool) -> dict[str, Any]:
+def merged_stats(each: dict[str, dict[str, Any]], metadata: dict[str, Any], *, per_partition: bool) -> dict[str, Any]:
     """Aggregate the TopicStats of partitions: sums, subscriptions added up, and with `per_partition` each by name."""
     subscriptions: dict[str, Any] = {}
     for stats in each.values():
@@ -169,7 +178,7 @@ def merged_stats(each: dict[str, dict[str, Any]], count: int, *, per_partition: 
         "publishRateLimitedTimes": sum(stats.get("publishRateLimitedTimes", 0) for stats in each.values()),
         "publishers": [producer for stats in each.values() for producer in stats["publishers"]],
         "subscriptions": subscriptions,
-        "metadata": {"partitions": count, "deleted": False},
+        "metadata": metadata,
         "partitions": each if per_partition else {},
     }
 
@@ -191,18 +200,36 @@ async def _compacted_ledger(topic: Topic) -> dict[str, Any]:
             entries, size = await reader.size()
         except (LedgerError, MetadataError) as error:
             log.info("compacted ledger %d of %s cannot be read now: %s", reader.of.ledger_id, topic.name, error)
+    ledger_id = -1 if reader is None else reader.of.ledger_id
+    return _NO_LEDGER | {"ledgerId": ledger_id, "entries": entries, "size": size}
+
+
+def _ranges_text(ranges: AckRanges) -> str:
+    """Return the first ranges as stock brokers write them: the entry before each, exclusive, and its last one."""
+    shown = [
+        f"({one.ledger_id}:{one.first - 1}..{one.ledger_id}:{one.last}]" for one in islice(ranges, INFO_RANGES_MAX)
+    ]
+    return f"[{','.join(shown)}]"
+
+
+def unused_internal_stats() -> dict[str, Any]:
+    """Return PersistentTopicInternalStats of a partition that was not used yet: nothing is stored."""
+    counts = ("entriesAddedCounter", "numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize")
     return {
-        "ledgerId": -1 if reader is None else reader.of.ledger_id,
-        "entries": entries,
-        "size": size,
-        "offloaded": False,
-        "underReplicated": False,
+        **dict.fromkeys((*counts, "pendingAddEntriesCount"), 0),
+        "lastConfirmedEntry": "-1:-1",
+        "state": "None",
+        "ledgers": [],
+        "cursors": {},
+        "schemaLedgers": [],
+        "compactedLedger": _NO_LEDGER,
     }
 
 
 async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) -> dict[str, Any]:
     """Return PersistentTopicInternalStats. With `metadata` each ledger's metadata is read, as text."""
     ledger = topic.ledger
+    created_ms = max([ledger.opened_ms, *(record.closed_ms for record in ledger.ledgers)])
     ledgers = []
     for record in ledger.ledgers:
         item: dict[str, Any] = {
@@ -227,7 +254,13 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
             "readPosition": f"{read.ledger_id}:{read.entry_id}",
             "cursorLedger": saved.ledger_id if saved is not None else -1,
             "cursorLedgerLastEntry": saved.entry_id if saved is not None else -1,
+            "individuallyDeletedMessages": _ranges_text(cursor.acknowledged_ranges),
+            "lastLedgerSwitchTimestamp": time_text(
+                ledger.opened_ms if cursor.store is None else cursor.store.switched_ms
+            ),
             "state": "Open",
+            "active": bool(topic.subscriptions[name].consumers) if name in topic.subscriptions else False,
+            "totalNonContiguousDeletedMessagesRange": len(cursor.acknowledged_ranges),
             "numberOfEntriesSinceFirstNotAckedMessage": ledger.entries_between(mark, last),
             "properties": dict(cursor.properties),
         }
@@ -237,8 +270,8 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
         "totalSize": ledger.size_bytes,
         "currentLedgerEntries": ledger.ledgers[-1].entries if ledger.ledgers else 0,
         "currentLedgerSize": ledger.ledgers[-1].size_bytes if ledger.ledgers else 0,
-        "waitingCursorsCount": 0,
-        "pendingAddEntriesCount": 0,
+        "lastLedgerCreatedTimestamp": time_text(created_ms),
+        "pendingAddEntriesCount": sum(producer.pending for producer in topic.producers.connected),
         "lastConfirmedEntry": f"{last.ledger_id}:{last.entry_id}",
         "state": "LedgerOpened" if not topic.terminated else "Terminated",
         "ledgers": ledgers,

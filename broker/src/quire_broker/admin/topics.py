@@ -8,11 +8,17 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, flag, object_of
 from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_here, topic_name_of
-from quire_broker.admin.non_persistent import BUNDLES, names_of, unstored_here, unstored_stats
+from quire_broker.admin.non_persistent import (
+    BUNDLES,
+    names_of,
+    unstored_here,
+    unstored_internal_stats,
+    unstored_stats,
+)
 from quire_broker.admin.properties import properties_of, shown_properties
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
-from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
+from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats, unused_internal_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.server.broker import RunningBroker
@@ -123,8 +129,7 @@ async def get_partitions(request: web.Request) -> web.Response:
     broker = broker_of(request)
     name = topic_name_of(request)
     count = await broker.topics.partitions_for_client(name, auto_create=flag(request, "checkAllowAutoCreation"))
-    properties = shown_properties(await broker.policies.partitioned_properties(name)) if count else {}
-    return answer({"partitions": count, "deleted": False} | ({"properties": properties} if properties else {}))
+    return answer(await _metadata(request, count) if count else {"partitions": 0, "deleted": False})
 
 
 async def _count_of(request: web.Request) -> int:
@@ -222,7 +227,8 @@ async def stats_of_partitions(request: web.Request) -> web.Response:
 
     count, found = await _of_partitions(request, one, "/stats")
     each = {str(name): value for name, value in found.items()}
-    return answer(merged_stats(each, count, per_partition=request.query.get("perPartition", "true") != "false"))
+    by_partition = request.query.get("perPartition", "true") != "false"
+    return answer(merged_stats(each, await _metadata(request, count), per_partition=by_partition))
 
 
 async def internals_of_partitions(request: web.Request) -> web.Response:
@@ -232,8 +238,15 @@ async def internals_of_partitions(request: web.Request) -> web.Response:
         return await _internals(request, await topic_here(broker_of(request), name))
 
     count, found = await _of_partitions(request, one, "/internalStats")
-    each = {str(name): value for name, value in found.items()}
-    return answer({"metadata": {"partitions": count, "deleted": False}, "partitions": each})
+    names = topic_name_of(request).partitions(count)
+    each = {str(name): found[name] if name in found else unused_internal_stats() for name in names}
+    return answer({"metadata": await _metadata(request, count), "partitions": each})
+
+
+async def _metadata(request: web.Request, count: int) -> dict[str, Any]:
+    """Return the record of a partitioned topic, with its properties if there are any."""
+    properties = shown_properties(await broker_of(request).policies.partitioned_properties(topic_name_of(request)))
+    return {"partitions": count, "deleted": False} | ({"properties": properties} if properties else {})
 
 
 async def _of_partitions(
@@ -249,7 +262,11 @@ async def _of_partitions(
 
 
 async def internals(request: web.Request) -> web.Response:
-    """Return PersistentTopicInternalStats."""
+    """Return PersistentTopicInternalStats; of a non-persistent topic only its counters and subscriptions."""
+    name = topic_name_of(request)
+    if not name.persistent:
+        await require_owner(request, name)
+        return answer(unstored_internal_stats(await unstored_here(broker_of(request), name)))
     return answer(await _internals(request, await owned_topic(request)))
 
 

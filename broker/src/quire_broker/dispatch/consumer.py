@@ -32,11 +32,15 @@ class ConsumerStats:
     entries_acked: int = 0
     message_rate: Rate = field(default_factory=Rate)
     byte_rate: Rate = field(default_factory=Rate)
+    redelivery_rate: Rate = field(default_factory=Rate)
+    ack_rate: Rate = field(default_factory=Rate)
 
     def sample_rates(self, now_s: float) -> bool:
-        """Update the rates. Called periodically. Return whether messages were delivered since the last call."""
+        """Update the rates. Called periodically. Return whether any is above 0."""
         self.byte_rate.sample(self.bytes_out, now_s)
-        return self.message_rate.sample(self.messages_out, now_s)
+        moving = self.redelivery_rate.sample(self.messages_redelivered, now_s)
+        moving |= self.ack_rate.sample(self.entries_acked, now_s)
+        return self.message_rate.sample(self.messages_out, now_s) or moving
 
 
 class Consumer:

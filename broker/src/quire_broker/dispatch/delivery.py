@@ -58,6 +58,7 @@ class ConsumerSpec:
     epoch: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     subscription_properties: Mapping[str, str] = field(default_factory=dict)
+    connected_since_ms: int = 0
 
 
 class ConsumerLink(Protocol):

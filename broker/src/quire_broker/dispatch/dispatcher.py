@@ -40,10 +40,12 @@ class DispatchStats:
     unreadable_skipped: int = 0
     message_rate: Rate = field(default_factory=Rate)
     byte_rate: Rate = field(default_factory=Rate)
+    redelivery_rate: Rate = field(default_factory=Rate)
 
     def sample_rates(self, now_s: float) -> bool:
         """Update the rates. Called periodically. Return whether messages were delivered since the last call."""
         self.byte_rate.sample(self.bytes_out, now_s)
+        self.redelivery_rate.sample(self.messages_redelivered, now_s)
         return self.message_rate.sample(self.messages_out, now_s)
 
 

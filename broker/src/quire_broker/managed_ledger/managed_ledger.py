@@ -110,6 +110,8 @@ class ManagedLedger:
             context.backoff,
         )
         self.append = self._appender.append
+        self.opened_ms = context.clock.now_ms()
+        """When this broker opened it."""
         self._listeners: list[Callable[[], None]] = []
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.Task[None] | None = None

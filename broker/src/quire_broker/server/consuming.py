@@ -122,7 +122,7 @@ class Consuming:
         check_name("subscription", request.subscription, characters_max, required=True)
         check_name("consumer", request.consumer_name, characters_max)
         check_properties("consumer", [*request.metadata, *request.subscription_properties])
-        spec = consumer_spec(request)
+        spec = consumer_spec(request, self._parts.clock.now_ms())
         self._being_made.add(consumer_id)
         try:
             return await self._subscribe(request, spec)
@@ -365,7 +365,7 @@ def _part_of_batch(item: pb.MessageIdData) -> AckId:
     return AckId(Position(item.ledgerId, item.entryId), tuple(item.ack_set), item.batch_size)
 
 
-def consumer_spec(request: pb.CommandSubscribe) -> ConsumerSpec:
+def consumer_spec(request: pb.CommandSubscribe, now_ms: int = 0) -> ConsumerSpec:
     """Convert a SUBSCRIBE for dispatch; PeerProtocolError for values that the protocol does not define."""
     try:
         subscription_type = SubscriptionType(request.subType)
@@ -394,4 +394,5 @@ def consumer_spec(request: pb.CommandSubscribe) -> ConsumerSpec:
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
         metadata={item.key: item.value for item in request.metadata},
         subscription_properties={item.key: item.value for item in request.subscription_properties},
+        connected_since_ms=now_ms,
     )

@@ -91,6 +91,7 @@ class ProducerStats:
     chunks: int = 0
     message_rate: Rate = field(default_factory=Rate)
     byte_rate: Rate = field(default_factory=Rate)
+    chunk_rate: Rate = field(default_factory=Rate)
 
 
 @dataclass(slots=True, eq=False)

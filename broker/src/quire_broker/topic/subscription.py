@@ -26,6 +26,7 @@ from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import LATEST, Position, StoredEntry
 from quire_broker.names import TopicName
+from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.subscription_acks import Acknowledgements
 from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
@@ -75,6 +76,11 @@ class Subscription:
         self._moving = False
         self._stays = (Position(-1, -1), 0)
         """The entry at which the last expiry stopped, and its publish time: it is not read again each time."""
+        self.expired = 0
+        """Entries that were acknowledged because of their age since the subscription was loaded."""
+        self.expired_rate = Rate()
+        self.expired_at_ms = 0
+        """When that happened last."""
         self._acks = Acknowledgements(ledger, cursor, batch_index_acks=settings.batch_index_acks)
         self._terminated = ledger.state is ManagedLedgerState.TERMINATED
         self._stop_listening = ledger.on_append(self._appended)
@@ -130,9 +136,10 @@ class Subscription:
 
     def sample_rates(self, now_s: float) -> bool:
         """Update the outgoing rates per second. Called periodically. Return whether any is above 0."""
+        moving = self.expired_rate.sample(self.expired, now_s)
         if self._dispatcher is None:
-            return False
-        moving = self._dispatcher.stats.sample_rates(now_s)
+            return moving
+        moving |= self._dispatcher.stats.sample_rates(now_s)
         for consumer in self._dispatcher.consumers:
             moving |= consumer.stats.sample_rates(now_s)
         return moving
@@ -381,7 +388,7 @@ class Subscription:
             old = takewhile(lambda record: 0 < record.closed_ms < before_ms, self._ledger.ledgers)
             ends = [Position(record.ledger_id, record.entries - 1) for record in old if record.entries]
             if ends and ends[-1] > self.cursor.mark_delete:
-                self._skip_through(ends[-1])
+                self._expire_through(ends[-1])
         if self._stays[0] == self._ledger.next_position(self.cursor.mark_delete) and self._stays[1] >= before_ms:
             return
         entries_max = 1  # usually the first one stays
@@ -397,10 +404,17 @@ class Subscription:
             acknowledged = self.cursor.is_acknowledged
             old = list(takewhile(lambda entry: acknowledged(entry.position) or _older(entry.data, before_ms), entries))
             if old and old[-1].position > self.cursor.mark_delete:
-                self._skip_through(old[-1].position)
+                self._expire_through(old[-1].position)
             if len(old) < len(entries):
                 self._stays = entries[len(old)].position, _published_ms(entries[len(old)].data)
             return bool(entries) and len(old) == len(entries)
+
+    def _expire_through(self, position: Position) -> None:
+        before = self.cursor.backlog
+        self._skip_through(position)
+        self.on_delivery()  # the topic samples the rate
+        self.expired += max(0, before - self.cursor.backlog)
+        self.expired_at_ms = self._clock.now_ms()
 
     async def skip_all(self) -> None:
         """Acknowledge all present entries."""

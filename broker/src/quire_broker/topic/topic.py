@@ -447,6 +447,7 @@ class Topic:
         for producer in self.producers.connected:
             moving |= producer.stats.message_rate.sample(producer.stats.messages, now_s)
             producer.stats.byte_rate.sample(producer.stats.size_bytes, now_s)
+            producer.stats.chunk_rate.sample(producer.stats.chunks, now_s)
         for subscription in self.subscriptions.values():
             moving |= subscription.sample_rates(now_s)
         if self._limits.relative:

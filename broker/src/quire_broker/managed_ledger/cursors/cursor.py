@@ -14,6 +14,7 @@ from quire_bookie.errors import BadVersionError, MetadataUnavailableError, Quire
 from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Operation
 from quire_broker.managed_ledger.context import ManagedLedgerContext
+from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
 from quire_broker.managed_ledger.cursors.cursor_fix import advanced
 from quire_broker.managed_ledger.cursors.cursor_state import CursorState
@@ -103,6 +104,11 @@ class Cursor:
     def read_position(self) -> Position:
         """The position at which the next read begins."""
         return self._read_position
+
+    @property
+    def acknowledged_ranges(self) -> AckRanges:
+        """The entries that are acknowledged beyond the mark-delete position. Do not change them."""
+        return self._state.ranges
 
     @property
     def properties(self) -> dict[str, int]:

@@ -70,6 +70,8 @@ class CursorStore:
         self.cursor_properties: dict[str, str] = {}
         self.last_active_ms = context.clock.now_ms()
         """When a consumer last used the cursor, in ms since the epoch."""
+        self.switched_ms = self.last_active_ms
+        """When the cursor was loaded, or got its present ledger."""
         self._context = context
         self._cursor = cursor
         self._stored = stored
@@ -248,6 +250,7 @@ class CursorStore:
         self.stats.snapshot_bytes += len(data)
         self._writer = writer
         self._opened_s = self._now_s()
+        self.switched_ms = self._context.clock.now_ms()
 
     async def _write_node(
         self,
