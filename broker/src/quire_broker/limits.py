@@ -81,6 +81,10 @@ DEDUPLICATION_IDLE_S = 360 * 60.0  # brokerDeduplicationProducerInactivityTimeou
 DEDUPLICATION_REPLAY_ENTRIES = 500  # one read of the replay at load
 
 # Managed ledgers
+MARKED_LEDGER_IDLE_S = 5.0  # markedLedgerIdleSeconds; an open ledger marked as under-replicated then rolls over
+MARKED_LEDGER_IDLE_MAX_S = 24 * 3600.0
+MARKED_LEDGER_ROLLOVERS_S = 50  # markedLedgerRolloversPerSecond; each takes about six requests to the metadata store
+MARKED_LEDGERS_AT_ONCE = 8  # that a broker ends, or whose marks it writes again
 LEDGER_OVERGROWTH_MAX = 16  # times managedLedgerMaxSizePerLedgerMbytes, while no successor can be created
 LEDGER_ENTRIES_MAX = 1 << 31  # in that ledger
 

@@ -15,6 +15,7 @@ from tests.sim.broken.quorum_rules import QUORUM_RULES
 from tests.sim.broken.reader_rules import READER_RULES
 from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
+from tests.sim.broken.resting_rules import RESTING_RULES
 from tests.sim.broken.restore_rules import RESTORE_RULES
 from tests.sim.broken.storage_rules import STORAGE_RULES
 from tests.sim.broken.unused_rules import UNUSED_RULES
@@ -35,6 +36,7 @@ VARIANTS = (
     *BALANCING_RULES,
     *KEY_SHARED_RULES,
     *UNUSED_RULES,
+    *RESTING_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Variants of long scenarios: run only with `--long`, or when `--only` names them."""

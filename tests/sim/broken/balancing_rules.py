@@ -69,6 +69,6 @@ BALANCING_RULES = (
     Variant("two leaders: a leader trusts its lease without a look", "brokers", 7, _two_leaders),
     Variant("stale report: an old load report is trusted", "brokers", 0, _old_reports_trusted),
     Variant("handover without close", "brokers", 0, _handed_over_without_close),
-    Variant("a forwarded request is forwarded again", "forwarding", 7, _forwarded_again),
-    Variant("partitions that failed count as done", "forwarding", 24, _failed_parts_count_as_done),
+    Variant("a forwarded request is forwarded again", "forwarding", 2, _forwarded_again),
+    Variant("partitions that failed count as done", "forwarding", 0, _failed_parts_count_as_done),
 )

@@ -279,12 +279,17 @@ class LedgerClient:
                 with contextlib.suppress(LedgerError, MetadataError):
                     await self._nodes.delete(ledger)  # it has no entries and only this call knows about it
                 continue
-            if missing_copies(metadata):
-                # Before its first entry, so that an entry with too few copies is marked even if this process dies.
-                await self._under_replication.mark(ledger, ())
             kind = DeferredSyncWriter if deferred_sync else LedgerWriter
             writer = kind(handle, stored, self._finished)
             self._writers[ledger] = writer
+            if missing_copies(metadata):
+                # Before its first entry, so that an entry with too few copies is marked even if this process dies.
+                # After `writer_of` knows it: who watches the marks finds the writer.
+                try:
+                    await self._under_replication.mark(ledger, ())
+                except BaseException:
+                    writer.abandon()
+                    raise
             self.stats.ledgers_created += 1
             return writer
         raise LedgerExistsError(f"{_CREATE_ATTEMPTS_MAX} consecutive new ledger ids were already taken")
@@ -325,6 +330,10 @@ class LedgerClient:
             self.stats.ledgers_recovered += 1
         self.stats.ledgers_opened += 1
         return await LedgerReader.open(handle, stored.value)
+
+    def writer_of(self, ledger: LedgerId) -> LedgerWriter | None:
+        """Return the writer of a ledger that this client created, until all its bookies have what it sent."""
+        return self._writers.get(ledger)
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Delete the metadata; the bookies free the space later. NoSuchLedgerError, MetadataError."""

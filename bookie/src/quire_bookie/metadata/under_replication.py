@@ -14,6 +14,7 @@ keeps that step short compared with the session's timeout.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
@@ -35,6 +36,7 @@ from quire_bookie.metadata.proto import nodes_pb2
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Node
 from quire_bookie.model import BookieId, LedgerId
 
+_log = logging.getLogger("quire.metadata.marks")
 UNDER_REPLICATION = f"{layout.ROOT}/underreplication"
 MARKS = f"{UNDER_REPLICATION}/ledgers"
 LOCKS = f"{UNDER_REPLICATION}/locks"
@@ -152,6 +154,20 @@ class UnderReplication:
         except MetadataFormatError:
             return Mark(ledger, (), None, node.version)  # an unreadable mark is replaced by a valid one
 
+    async def renew(self, ledger: LedgerId) -> None:
+        """Write the mark again, unchanged, if it exists: the ledger changed, and workers look at it at once.
+
+        MetadataUnknownError, MetadataUnavailableError: workers may look at it later.
+        """
+        path = mark_path(ledger)
+        node = await self._store.get(path)
+        if node is None:
+            return
+        try:
+            await self._store.put(path, node.value, expected=node.version)
+        except BadVersionError:
+            _log.debug("%s changed meanwhile, which wakes workers too", path)
+
     async def read(self, ledger: LedgerId) -> Mark | None:
         """Return the mark, linearizable, or None. MetadataFormatError, MetadataUnavailableError."""
         node = await self._store.get(mark_path(ledger))
@@ -168,6 +184,11 @@ class UnderReplication:
                     found.append(mark)
             if found:
                 yield found
+
+    async def marked(self) -> AsyncGenerator[list[LedgerId], None]:
+        """Yield the ids of all marked ledgers at one revision, in pages. MetadataUnavailableError."""
+        async for page in self._store.scan(f"{MARKS}/", page_keys=METADATA_PAGE_KEYS, keys_only=True):
+            yield [ledger for node in page if (ledger := ledger_of_mark(node.key)) is not None]
 
     async def summary(self, accepted: Iterable[LedgerId]) -> MarkSummary:
         """Count the ledgers that lack replicas, without reading them all. MetadataUnavailableError.

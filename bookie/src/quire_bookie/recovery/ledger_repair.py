@@ -523,8 +523,9 @@ class LedgerRepair:
             except (QuorumError, LedgerError) as error:
                 _log.info("ledger %d: could not read its last confirmed entry: %s", handle.ledger, error)
             if lac is not None and lac < segment.first_entry:
-                if gone and not await self._has_first(handle, metadata):
-                    gone = frozenset()  # nothing was written to the segment: nothing is missing
+                if not await self._has_first(handle, metadata):
+                    # Nothing is missing. Of a later entry that is not on a marked bookie, the writer makes a new mark.
+                    served, gone = not gone and mark is not None, frozenset()
             elif lac is not None and named:
                 reports = await check.check([open_tail(metadata, lac)], listed=named)
                 healths = [one.health for one in reports if one.bookie in named]

@@ -4,7 +4,8 @@ Fencing ends a writer, so it happens only after the same segment has lacked a re
 only if closing the ledger helps: a bookie must be available for each replica that is gone. A replica whose bookie is
 alive but lags is left to the writer while the ledger grows. The mark of an open ledger is removed once its writer
 evidently sends to the marked bookie again: the bookie received entries that no bookie held when the mark was made, and
-lacks none before them.
+lacks none before them. It is also removed while nothing has been written to the last segment. An idle ledger with
+entries keeps its mark until its writer closes it: brokers do so.
 """
 
 from collections.abc import Collection
@@ -42,7 +43,7 @@ class TailObservation:
     narrow: bool = False
     """The ledger was created with fewer copies than configured and can be raised only after it is closed."""
     served: bool = False
-    """The writer sends to all named bookies again, see `OpenTails.extent`."""
+    """The writer sends to all named bookies again, see `OpenTails.extent`; or no bookie has an entry of the segment."""
 
 
 class OpenTails:

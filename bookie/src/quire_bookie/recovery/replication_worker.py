@@ -21,7 +21,7 @@ from quire_bookie.limits import (
 from quire_bookie.metadata.recovery_controls import LOST_BOOKIE_DELAY, MissingGivenUp, RecoveryControls
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import EventKind
-from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks
+from quire_bookie.metadata.under_replication import UNDER_REPLICATION, Mark, ReplicationLocks, ledger_of_mark
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
 from quire_bookie.model import LedgerId
 from quire_bookie.recovery.access import ClusterAccess
@@ -71,8 +71,15 @@ class Attempts:
         self._next.pop(ledger, None)
 
     def retry_soon(self, now_s: float) -> None:
-        """Try failed ledgers again: the bookies changed. Not sooner than the first wait after the last attempt."""
-        for ledger, (count, next_s, earliest_s) in self._next.items():
+        """Try every ledger again: the bookies changed. A failed one not sooner than the first wait after it failed."""
+        for ledger in self._next:
+            self.changed(ledger, now_s)
+
+    def changed(self, ledger: LedgerId, now_s: float) -> None:
+        """Try this ledger again: its mark was written again. A failed one as in `retry_soon`."""
+        known = self._next.get(ledger)
+        if known is not None:
+            count, next_s, earliest_s = known
             self._next[ledger] = count, min(next_s, max(now_s, earliest_s)), earliest_s
 
     def next_due_s(self, now_s: float) -> float | None:
@@ -145,6 +152,8 @@ class ReplicationWorkers:
             async for event in watch:
                 if event.key == LOST_BOOKIE_DELAY or event.kind is EventKind.RESYNC:
                     await with_retries(self._delay_changed, "read which bookies are missing", _log.warning)
+                elif event.kind is EventKind.MODIFIED and (ledger := ledger_of_mark(event.key)) is not None:
+                    self._attempts.changed(ledger, asyncio.get_running_loop().time())
                 if not event.key.startswith(f"{UNDER_REPLICATION}/locks/"):
                     self._wake.set()
         finally:

@@ -90,6 +90,11 @@ def _families(broker: RunningBroker) -> Families:
     families.add_stats(broker.factory.tier.stats, OFFLOAD, labels)
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (
+        (
+            "quire_broker_marked_ledgers_ended_total",
+            "open ledgers without traffic that were ended because a replica is marked as missing",
+            broker.marked.ended,
+        ),
         ("quire_broker_topics_closed_total", "topics closed because nothing used them", broker.unused.closed),
         ("quire_broker_inactive_topics_deleted_total", "topics deleted by policies", broker.inactive.deleted),
         ("quire_broker_subscriptions_expired_total", "subscriptions deleted by policies", broker.inactive.expired),

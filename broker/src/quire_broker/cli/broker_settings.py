@@ -33,7 +33,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
-from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
@@ -119,6 +119,7 @@ def serving_settings(
             loads=config.part(LoadSettings),
         ),
         unused_topics=config.part(UnusedTopicSettings),
+        marked_ledgers=config.part(MarkedLedgerSettings),
         backlog_quotas=backlog_quota_settings(config),
         tier=config.part(TierSettings),
         schemas=config.part(SchemaBounds),

@@ -35,7 +35,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
-from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
@@ -132,6 +132,7 @@ class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, Conn
         SchemaBounds,
         LoadSettings,
         UnusedTopicSettings,
+        MarkedLedgerSettings,
         InactivitySettings,
         RateSettings,
         BalancingSettings,

@@ -208,6 +208,13 @@ class ManagedLedgerFactory:
             self._memory,
         )
 
+    def find(self, name: str) -> ManagedLedger | None:
+        """Return the managed ledger `name` if it is open."""
+        task = self._open.get(name)
+        if task is None or not task.done() or self._finished(task):
+            return None
+        return task.result()
+
     async def exists(self, name: str) -> bool:
         """Return whether the managed ledger exists."""
         return await self._store.get(node_path(name)) is not None

@@ -168,6 +168,10 @@ class Ledgers(Protocol):
         """
         ...
 
+    def writer_of(self, ledger: LedgerId) -> Writer | None:
+        """Return the writer of a ledger that this client created, until all its bookies have what it sent."""
+        ...
+
     async def read_metadata(self, ledger: LedgerId) -> LedgerMetadata:
         """Return the stored metadata of a ledger. Raises NoSuchLedgerError if it does not exist."""
         ...

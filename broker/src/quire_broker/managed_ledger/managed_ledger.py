@@ -235,6 +235,27 @@ class ManagedLedger:
         self._check_usable()
         await self._appender.roll()
 
+    def may_end(self, ledger_id: int, cursor: str | None) -> bool:
+        """Return whether `end_ledger` would end this ledger now: of entries, or of the named cursor."""
+        if self._is_ending or self.state not in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED):
+            return False
+        if cursor is None:
+            return self._appender.may_end(ledger_id)
+        found = self._cursors.durable.get(cursor)
+        return found is not None and found.may_leave(ledger_id)
+
+    async def end_ledger(self, ledger_id: int, cursor: str | None) -> bool:
+        """Close a ledger that rests and is not whole, so that auto-recovery can repair it. Return whether it is done.
+
+        Entries get a successor. The state of a cursor moves to its node, or to a new ledger if it is too large.
+        QuireError; then nothing is lost, and the ledger may still be written.
+        """
+        if not self.may_end(ledger_id, cursor):
+            return False
+        if cursor is None:
+            return await self._appender.end(ledger_id)
+        return await self._cursors.durable[cursor].leave(ledger_id)
+
     async def terminate(self) -> Position:
         """Accept no more appends, permanently, and return the last position. Pending appends are stored first."""
         self._check_usable()

@@ -12,6 +12,8 @@ from quire_bookie.model import LedgerMetadata, LedgerState
 AcceptStored: TypeAlias = Callable[[LedgerMetadata], bool]
 MANAGED_LEDGER = "pulsar/managed-ledger"
 """Key in a ledger's custom metadata: the managed ledger that it was created for, also for a cursor's ledger."""
+CURSOR = "pulsar/cursor"
+"""Key in the custom metadata of a cursor's ledger: the name of the cursor."""
 
 
 def to_read(metadata: LedgerMetadata) -> bool:

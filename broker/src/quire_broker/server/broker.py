@@ -23,6 +23,7 @@ from quire_broker.balancing.balancing import Balancing
 from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.balancing.usage import UsageMeter
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
+from quire_broker.managed_ledger.marked_ledgers import MarkedLedgers
 from quire_broker.names import TopicName
 from quire_broker.offload.settings import TierSettings
 from quire_broker.ownership.isolation import Isolation
@@ -43,6 +44,7 @@ from quire_broker.server.session import Session
 from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.console import ConsoleSettings
+from quire_broker.settings.managed_ledger import MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
@@ -83,6 +85,7 @@ class BrokerSettings:
     session: SessionSettings = field(default_factory=SessionSettings)
     topics: TopicsSettings = field(default_factory=TopicsSettings)
     unused_topics: UnusedTopicSettings = field(default_factory=UnusedTopicSettings)
+    marked_ledgers: MarkedLedgerSettings = field(default_factory=MarkedLedgerSettings)
     backlog_quotas: BacklogQuotaSettings = field(default_factory=BacklogQuotaSettings)
     tier: TierSettings = field(default_factory=TierSettings)
     schemas: SchemaBounds = field(default_factory=SchemaBounds)
@@ -141,6 +144,7 @@ class RunningBroker:
         self.policies, self.topics = parts.policies, parts.topics
         self.unused = UnusedTopics(parts.topics, settings.unused_topics, parts.clock)
         self.inactive = InactiveTopics(parts.topics, settings.topics.inactivity, parts.clock)
+        self.marked = MarkedLedgers(opened.factory, ledger_client, metadata, settings.marked_ledgers, self.clock)
         self.authorization = parts.authorization
         self.access, self.ports, self.sessions = opened.access, opened.ports, opened.sessions
         self.owners, self.factory = opened.owners, opened.factory
@@ -210,6 +214,8 @@ class RunningBroker:
         self.background.keep(self._tick, "tick")
         self.background.keep(self.unused.run, "unused topics")
         self.background.keep(self.inactive.run, "inactive topics")
+        self.background.keep(self.marked.follow, "marks of open ledgers")
+        self.background.keep(self.marked.run, "rollover of marked ledgers")
         self.background.keep(Expiry(self.topics, self.clock).run, "expiry of messages")
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         compaction = CompactionCheck(self.topics, self.settings.topics.compaction)

@@ -6,6 +6,7 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType
 from quire_bookie.settings.declared import MEBIBYTES, MINUTES, setting
+from quire_broker import limits
 from quire_broker.limits import TOPIC_LOAD_S
 from quire_broker.offload.settings import OffloadSettings
 
@@ -167,3 +168,27 @@ class ManagedLedgerSettings:
             )
         if self.retention_s < UNLIMITED or self.retention_bytes < UNLIMITED:
             raise ConfigError("a retention is -1 (unlimited), 0 or positive")
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedLedgerSettings:
+    """When a broker ends an open ledger that lacks a replica according to its mark, and that rests."""
+
+    idle_s: float = setting(
+        limits.MARKED_LEDGER_IDLE_S,
+        "markedLedgerIdleSeconds",
+        "an open ledger that is marked as under-replicated rolls over if nothing is written to it for this time, in s; "
+        "0: never",
+        short="marked_ledger_idle_s",
+        kind=int,
+        ge=0,
+        le=limits.MARKED_LEDGER_IDLE_MAX_S,
+    )
+    rollovers_s: int = setting(
+        limits.MARKED_LEDGER_ROLLOVERS_S,
+        "markedLedgerRolloversPerSecond",
+        "the most such rollovers that a broker begins per second",
+        short="marked_ledger_rollovers_per_s",
+        ge=1,
+        le=10_000,
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,14 @@ class _Counting(SimMetadataStore):
         if not self.marks_first:
             await other.mark(LedgerId(2), [BookieId("b")])
         return found
+
+
+class _MarkedBeforePut(SimMetadataStore):
+    """Another process marks a further bookie right before the first put."""
+
+    async def put(self, key: str, value: bytes, *, expected: int | None = None, ephemeral: bool = False) -> int:
+        await UnderReplication(SimMetadataStore(self._server), _Clock()).mark(LEDGER, [B])
+        return await super().put(key, value, expected=expected, ephemeral=ephemeral)
 
 
 @pytest.mark.parametrize("marks_first", [True, False])
@@ -233,6 +242,36 @@ async def test_a_mark_written_again_survives_the_repair_for_the_first(server: Si
     assert seen is not None
     assert await marks.mark(LEDGER, [A]), "a running repair may not have checked the missing entry"
     assert not await marks.remove(seen)
+
+
+async def test_a_renewed_mark_says_the_same_under_a_new_version(server: SimMetadata) -> None:
+    marks = UnderReplication(SimMetadataStore(server), _Clock())
+    await marks.renew(LEDGER)
+    assert await marks.read(LEDGER) is None, "a ledger without a mark gets none"
+    await marks.mark(LEDGER, [A, B])
+    before = await marks.read(LEDGER)
+    assert before is not None
+    await marks.renew(LEDGER)
+    assert await marks.read(LEDGER) == replace(before, version=before.version + 1)
+    assert not await marks.remove(before), "a worker that is busy with the ledger looks again"
+
+
+async def test_a_renewal_never_overwrites_another_change_of_the_mark(server: SimMetadata) -> None:
+    store, marks = _MarkedBeforePut(server), UnderReplication(SimMetadataStore(server), _Clock())
+    await marks.mark(LEDGER, [A])
+    await UnderReplication(store, _Clock()).renew(LEDGER)
+    found = await marks.read(LEDGER)
+    assert found is not None and set(found.bookies) == {A, B}
+
+
+async def test_marked_ledgers_are_listed_without_other_nodes(server: SimMetadata) -> None:
+    store = SimMetadataStore(server)
+    marks = UnderReplication(store, _Clock())
+    ledgers = [LedgerId(number) for number in (0, 7, LEDGER)]
+    for ledger in ledgers:
+        await marks.mark(ledger, [A])
+    await store.put(f"{mark_path(LEDGER)}-of-others", b"")
+    assert [ledger async for page in marks.marked() for ledger in page] == ledgers
 
 
 async def test_two_markers_at_once_lose_nothing(server: SimMetadata) -> None:

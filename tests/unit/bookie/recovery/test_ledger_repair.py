@@ -209,6 +209,37 @@ def test_the_mark_of_an_open_ledger_goes_once_its_writer_sends_to_the_marked_boo
     run(scenario)
 
 
+@pytest.mark.parametrize("first", [0, 4])
+def test_the_mark_of_an_open_ledger_goes_while_its_last_segment_is_empty(first: int) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        segments = (Segment(EntryId(0), (a, b, d)), Segment(EntryId(first), (a, b, c)))[-2 if first else -1 :]
+        held: dict[BookieId, range] = dict.fromkeys((a, b, d), range(first)) if first else {}
+        await cluster.write(held, last=first - 1, segments=segments, state=LedgerState.OPEN)
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
+        assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("trouble", ["one entry", "silent", "limbo"])
+def test_a_segment_that_may_have_an_entry_does_not_count_as_empty(trouble: str) -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, _b, c, _d = cluster.bookies
+        # Not confirmed, but its writer may go on without the marked bookie.
+        held = {a: range(1)} if trouble == "one entry" else {}
+        await cluster.write(held, last=-1, state=LedgerState.OPEN)
+        if trouble == "silent":
+            cluster.world.kill_bookie(cluster.place(c).host)  # registered as long as its lease runs
+        elif trouble == "limbo":
+            place = cluster.place(c)
+            assert place.node is not None and place.running is not None
+            await cluster.world.loop.run_on(place.node, place.running.storage.enter_limbo([LedgerId(1000)]))
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WAIT
+
+    run(scenario)
+
+
 def test_a_renewed_mark_is_not_treated_as_an_old_one() -> None:
     async def scenario(cluster: SmallCluster) -> None:
         a, b, c, _ = cluster.bookies

@@ -11,7 +11,7 @@ from quire_bookie.limits import CHECK_READS_AT_ONCE, FRAME_BYTES_MAX
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.metadata.under_replication import ReplicationLocks, lock_path
 from quire_bookie.metadata.unrecoverable import UnrecoverableLedgers
-from quire_bookie.model import LedgerId
+from quire_bookie.model import EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.recovery.replication_worker import Attempts, ReplicationWorkers, patience_s
 from tests.sim.metadata import SimMetadataStore
@@ -176,6 +176,43 @@ def test_waits_double_up_to_a_bound_and_a_change_of_bookies_hurries() -> None:
     assert attempts.is_due(ledger, now_s + 20)
     attempts.settled(ledger)
     assert attempts.next_due_s(now_s) is None
+
+
+def test_a_change_of_one_ledger_hurries_that_one_and_not_right_after_a_failure() -> None:
+    attempts = Attempts((10.0, 35.0))
+    first, second, failed = LedgerId(1), LedgerId(2), LedgerId(3)
+    for ledger in (first, second):
+        attempts.waits(ledger, 0.0, 30.0)
+    attempts.failed(failed, 0.0)
+    attempts.failed(failed, 0.0)
+    for ledger in (first, failed, LedgerId(4)):
+        attempts.changed(ledger, 1.0)
+    assert [attempts.is_due(ledger, 1.0) for ledger in (first, second, failed, LedgerId(4))] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert attempts.is_due(failed, 10.0)
+
+
+def test_an_open_ledger_that_its_writer_closes_and_marks_again_is_looked_at_at_once() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        metadata = await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN)
+        marks = cluster.access.marks
+        await marks.mark(LEDGER, [c])
+        async with working(cluster):
+            await asyncio.sleep(100)  # an idle ledger is looked at less often each time
+            assert await marks.read(LEDGER) is not None
+            stored = await cluster.access.nodes.read(LEDGER)
+            closed = replace(metadata, state=LedgerState.CLOSED, last_entry=EntryId(5))
+            await cluster.access.nodes.update(LEDGER, closed, stored.version)
+            await marks.renew(LEDGER)
+            await asyncio.sleep(1)
+            assert await marks.read(LEDGER) is None
+
+    run(scenario, settings=replace(SETTINGS, retry_s=(1.0, 1000.0)))
 
 
 def test_a_briefly_absent_bookie_is_waited_for() -> None:

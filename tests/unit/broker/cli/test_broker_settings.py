@@ -69,6 +69,8 @@ SERVING: dict[str, Any] = BALANCING | {
     "schema_bytes_max": 2323,
     "schema_check_steps_max": 2424,
     "close_unused_topics_after_s": 3030,
+    "marked_ledger_idle_s": 29,
+    "marked_ledger_rollovers_per_s": 30,
     "delete_inactive_topics": True,
     "delete_inactive_topics_mode": "delete_when_subscriptions_caught_up",
     "delete_inactive_topics_after_s": 38,

@@ -104,6 +104,10 @@ class FakeWriter:
         return self._world.ledger(self.ledger_id).metadata
 
     @property
+    def is_open(self) -> bool:
+        return self._error is None and not self._closed
+
+    @property
     def metadata_check(self) -> Check:
         return Check(f"/ledgers/{self.ledger_id}", ABSENT)  # the fake keeps them elsewhere
 
@@ -296,6 +300,9 @@ class FakeClient:
         writer = FakeWriter(self.world, ledger)
         self.writers.append(writer)
         return writer
+
+    def writer_of(self, ledger: LedgerId) -> FakeWriter | None:
+        return next((one for one in self.writers if one.ledger_id == ledger and one.is_open), None)
 
     async def open_ledger(
         self,

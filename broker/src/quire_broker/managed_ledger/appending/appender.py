@@ -306,6 +306,24 @@ class Appender:
         if error is not None:
             raise error
 
+    def may_end(self, ledger_id: int) -> bool:
+        """Return whether `end` would close this ledger now: it has entries, all are confirmed, and none waits."""
+        if self.state is not AppendState.OPEN or self._queue.waiting or self._queue.in_flight:
+            return False
+        ledger = self._open_ledger()
+        return ledger.writer.ledger_id == ledger_id and ledger.submitted > 0 and self._may_roll()
+
+    async def end(self, ledger_id: int) -> bool:
+        """Change from this ledger to a new one if `may_end`. Return whether it is not written any more.
+
+        Appends meanwhile wait as in every switch. If the caller is cancelled, the switch continues.
+        """
+        if self.may_end(ledger_id):
+            self._begin_switch(RollReason.MARKED)
+            assert self._switch is not None
+            await asyncio.wait({self._switch})  # its end may cancel it, which is no cancellation of the caller
+        return self._ledger is None or self._ledger.writer.ledger_id != ledger_id
+
     def _check_usable(self) -> None:
         if self._refusal is not None:
             raise self._refusal

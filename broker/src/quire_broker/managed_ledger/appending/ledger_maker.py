@@ -21,7 +21,7 @@ from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.rollover import RollConditions, may_roll
 from quire_broker.managed_ledger.errors import ManagedLedgerFencedError
 from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
-from quire_broker.managed_ledger.stored_passwords import MANAGED_LEDGER, to_recover
+from quire_broker.managed_ledger.stored_passwords import CURSOR, MANAGED_LEDGER, to_recover
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 _AWAY_S = 5.0  # after a failed call the metadata store counts as unavailable for this time
@@ -85,7 +85,7 @@ class LedgerMaker:
         """
         custom = {"component": b"managed-ledger", MANAGED_LEDGER: self._name.encode()}
         if cursor is not None:
-            custom["pulsar/cursor"] = cursor.encode()
+            custom[CURSOR] = cursor.encode()
         return await self._create(custom)
 
     async def create_compacted(self, custom: Mapping[str, bytes]) -> Writer:
@@ -110,8 +110,12 @@ class LedgerMaker:
 
     def should_replace(self, writer: Writer) -> bool:
         """Return whether the ledger was created with fewer than E bookies, and E bookies accept ledgers now."""
-        is_reduced = writer.metadata.ensemble_size < self._settings.ensemble_size
-        return is_reduced and may_roll(self._availability.now(), self._settings)
+        return writer.metadata.ensemble_size < self._settings.ensemble_size and self.has_bookies
+
+    @property
+    def has_bookies(self) -> bool:
+        """Whether E bookies accept ledgers now, and the metadata store is available."""
+        return may_roll(self._availability.now(), self._settings)
 
     async def discard(self, writer: Writer) -> None:
         """Delete a ledger that was never used. A failure leaves only an empty ledger behind."""

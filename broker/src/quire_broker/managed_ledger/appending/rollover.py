@@ -16,6 +16,7 @@ class RollReason(Enum):
     SIZE = "size"
     AGE = "age"
     DEGRADED = "a replica is missing"
+    MARKED = "a replica is marked as missing, and nothing is written"
     ASKED = "asked"
     FAILED = "an append failed"
 

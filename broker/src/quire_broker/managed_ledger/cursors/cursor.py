@@ -418,6 +418,22 @@ class Cursor:
             await self._store.refresh()
             await write()
 
+    def may_leave(self, ledger_id: int) -> bool:
+        """Return whether its state is in this ledger and `leave` would move it."""
+        return not self._closed and self._store is not None and self._store.may_leave(ledger_id)
+
+    async def leave(self, ledger_id: int) -> bool:
+        """Save the state outside this ledger, which is then deleted. Return whether it was there. QuireError."""
+        store = self._store
+        assert store is not None, "only a durable cursor has a ledger"
+        async with self._lock:
+            if not self.may_leave(ledger_id):
+                return False
+            covered = self._unsaved
+            await self._guarded(lambda: store.leave(self._state))
+            self._unsaved -= covered
+        return True
+
     async def reset(self, position: Position) -> None:
         """Seek: everything before `position` counts as acknowledged, nothing from there on. Durable when it returns.
 

@@ -306,6 +306,20 @@ class CursorStore:
         if before not in (named, NO_CURSOR_LEDGER):
             self._retire([before])
 
+    def may_leave(self, ledger_id: int) -> bool:
+        """Return whether this is the ledger being written and `leave` can store the state elsewhere now."""
+        return self._writer is not None and self._ledger_id == ledger_id and self._context.maker.has_bookies
+
+    async def leave(self, state: CursorState) -> None:
+        """Store `state` in the node, or in a new ledger if it does not fit; the present ledger is deleted.
+
+        LedgerError, MetadataError: the state saved last is valid, and it is unknown whether this one is durable.
+        """
+        if fits_node(state, self._node_bounds):
+            await self._write_node(NO_CURSOR_LEDGER, state)
+        else:
+            await self._begin_ledger(state)
+
     # ---- the end
     async def close(self, state: CursorState, *, dirty: bool, transact: Transact | None = None) -> None:
         """Store the complete state for the next owner: in the node if it fits, else in the cursor ledger.
