@@ -28,6 +28,7 @@ ISSUER_ANSWER_BYTES_MAX = MIB
 PASSWORD_CHECKS_MAX = 64  # that wait for the thread of basic authentication; further clients are refused
 PASSWORDS_REMEMBERED_MAX = 10_000  # right ones, as keyed hashes: their clients wait for no check
 PASSWORD_BYTES_MAX = 1024
+AUDIT_CHARACTERS_MAX = 512  # of a path or a role in a line of the audit log; the rest is cut off
 BCRYPT_COST_MAX = 14  # of a hash in basicAuthConf; a check takes about a second
 CLOSE_FLUSH_S = 5.0  # time for a closing connection to send its buffered bytes
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection

@@ -23,7 +23,7 @@ from quire_broker.security.authorization import Action, Authorization
 from quire_broker.security.credentials import Client, settled
 
 log = logging.getLogger("quire.broker.security")
-_ROLES = web.RequestKey("quire.roles", tuple[str, ...])
+ROLES = web.RequestKey("quire.roles", tuple[str, ...])
 """The role that sent the request; for a proxy also that of its client."""
 
 
@@ -56,11 +56,12 @@ async def authorized(
     client = await client_of(request, authentication, broker.parts.stats, log)
     if isinstance(client, web.Response):
         return client
+    request[ROLES] = (client.role,)
     if broker.authorization is not None:
         roles = broker.authorization.roles_of(client.role, request.headers.get(ORIGINAL, ""), may_repeat=True)
+        request[ROLES] = roles
         for role in roles:
             await _require(broker.authorization, role, need, request)
-        request[_ROLES] = roles
     return await handler(request)
 
 
@@ -96,7 +97,7 @@ def is_super_user(request: web.Request) -> bool:
     authorization = broker_of(request).authorization
     if authorization is None:
         return True
-    roles = request[_ROLES]
+    roles = request[ROLES]
     return all(authorization.is_super_user(role) for role in roles)
 
 

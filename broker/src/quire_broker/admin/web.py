@@ -49,6 +49,7 @@ from quire_broker.admin import (
 )
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
+from quire_broker.admin.audit import audited
 from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.context import BROKER
 from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_owner
@@ -100,7 +101,7 @@ def all_routes() -> Iterator[Route]:
 
 def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web.Application:
     """Return an application with all routes of a broker. `collectors`: metrics of other services in this process."""
-    checks = [errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
+    checks = [audited, errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[publishing.PUBLISHING] = asyncio.Semaphore(PUBLISHED_BY_HTTP_MAX)

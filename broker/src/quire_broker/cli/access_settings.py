@@ -38,6 +38,7 @@ def access_settings(config: BrokerSecurityConfig, own_names: Iterable[str]) -> A
         authorization=config.authorization_enabled,
         super_users=frozenset(config.super_user_roles),
         proxy_roles=frozenset(config.proxy_roles),
+        audit=config.audit_log,
         permissions_check_s=float(config.permissions_check_seconds),
     )
 

@@ -37,6 +37,11 @@ class BrokerSecurityConfig(ClientAccessConfig):
         ge=1,
         description="seconds between checks whether open producers and consumers are still permitted",
     )
+    audit_log: bool = Field(
+        True,
+        alias="auditLogEnabled",
+        description="write a line to the logger quire.audit for each admin request that may change something",
+    )
     super_user_roles: TextList = Field([], alias="superUserRoles", description="roles that may do everything")
     proxy_roles: TextList = Field(
         [],

@@ -73,7 +73,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "maxTopicsPerNamespace ttlDurationDefaultInSeconds allowAutoSubscriptionCreation allowAutoTopicCreationType "
         "defaultNumPartitions schemaCompatibilityStrategy systemTopicSchemaCompatibilityStrategy "
         "isSchemaValidationEnforced isAllowAutoUpdateSchemaEnabled subscriptionTypesEnabled delayedDeliveryEnabled "
-        "delayedDeliveryMaxDelayInMillis",
+        "",
     ),
     (
         "it is always served",

@@ -85,8 +85,9 @@ class AuthenticationSettings:
 class AccessSettings:
     """All security settings. Without `authentication` every client of the Pulsar port may do everything.
 
-    `admin_remote`: the admin REST then also serves other machines. `allowed_hosts`: names under which REST accepts
-    requests that a browser could send without a token; see `quire_bookie.admin.origin`.
+    `audit`: write a line for each admin request that may change something. `admin_remote`: the admin REST then also
+    serves other machines. `allowed_hosts`: names under which REST accepts requests that a browser could send without a
+    token; see `quire_bookie.admin.origin`.
     """
 
     tls: ServerTlsSettings | None = None
@@ -95,6 +96,7 @@ class AccessSettings:
     super_users: frozenset[str] = field(default_factory=frozenset)
     proxy_roles: frozenset[str] = field(default_factory=frozenset)
     permissions_check_s: float = limits.PERMISSIONS_CHECK_S
+    audit: bool = True
     admin_remote: bool = False
     allowed_hosts: tuple[str, ...] = ()
     http: HttpLimits = field(default_factory=HttpLimits)

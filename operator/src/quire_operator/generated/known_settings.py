@@ -54,7 +54,7 @@ BROKER_KEYS = frozenset(
     (
         *("acknowledgmentAtBatchIndexLevelEnabled", "addEntryQuorumTimeoutSec", "advertisedAddress"),
         *("advertisedListeners", "advertisedListenersFile", "allowAutoTopicCreation", "anonymousUserRole"),
-        *("authenticateOriginalAuthData", "authenticationEnabled", "authenticationProviders"),
+        *("auditLogEnabled", "authenticateOriginalAuthData", "authenticationEnabled", "authenticationProviders"),
         *("authenticationRefreshCheckSeconds", "authorizationAllowWildcardsMatching", "authorizationEnabled"),
         *("authorizationProvider", "backlogQuotaCheckEnabled", "backlogQuotaCheckIntervalInSeconds"),
         *("backlogQuotaDefaultLimitBytes", "backlogQuotaDefaultLimitSecond", "backlogQuotaDefaultRetentionPolicy"),

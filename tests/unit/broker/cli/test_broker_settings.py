@@ -416,3 +416,8 @@ def test_the_issuers_of_tokens_arrive_under_pulsars_keys() -> None:
 def test_issuers_that_cannot_be_trusted_are_refused(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         broker(**(OPEN_ID | given))
+
+
+def test_the_audit_log_can_be_switched_off() -> None:
+    assert broker_settings(broker()).access.audit
+    assert not broker_settings(broker(auditLogEnabled=False)).access.audit
