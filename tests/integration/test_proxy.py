@@ -405,6 +405,31 @@ async def test_brokers_get_the_proxys_credentials_and_the_clients_name(tmp_path:
             )
 
 
+@pytest.mark.parametrize("forwards", [False, True])
+async def test_a_password_is_checked_by_the_proxy_and_passed_on_if_it_forwards(tmp_path: Path, forwards: bool) -> None:
+    users = tmp_path / "users"
+    users.write_text("app:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n")  # `secret`
+    access = AccessSettings(authentication=AuthenticationSettings(passwords=str(users)))
+    own = TowardsBrokers(method="token", token=token("proxy"))
+    given: dict[str, Any] = {"access": access, "towards": own, "forwards_credentials": forwards}
+    async with PlayedBroker() as broker, running_proxy(native=broker.url, **given) as proxy:
+        target = f"127.0.0.1:{broker.port}"
+        for wrong in (b"app:Secret", b"other:secret", b"app"):
+            refused = await (await ProxyClient.open(proxy)).connect(target, auth_method_name="basic", auth_data=wrong)
+            assert (refused.type, refused.error.error) == (Kind.ERROR, ServerError.AUTHENTICATION)
+        assert not broker.connects
+        for _ in range(2):  # the second time the password is known
+            client = await ProxyClient.open(proxy)
+            assert (
+                await client.connect(target, auth_method_name="basic", auth_data=b"app:secret")
+            ).type == Kind.CONNECTED
+            got = broker.connects[-1]
+            assert (got.auth_method_name, got.original_principal) == ("token", "app")
+            assert (got.original_auth_method, got.original_auth_data) == (
+                ("basic", "app:secret") if forwards else ("", "")
+            )
+
+
 @pytest.mark.parametrize(
     "shown",
     [
