@@ -12,6 +12,11 @@ for its receipt and closes the producer. Then nothing uses the topics, and the b
 * lookup: latency of LOOKUP, one at a time, of topics in random order
 * etcd: keys, bytes, changes and requests for each topic, and the events that watchers receive
 * closed: with `--wait S`, the memory after this time, and the time to open a closed topic again
+* listing: the time to list the namespace, and its longest stall
+* moved: with `--moves`, one broker gets SIGTERM and starts again, another one is killed; from then on, the time until a
+  topic that it had open has a producer at another broker
+
+For 100,000 topics: `--topics 100000 --brokers 3 --bookies 3 --moves`.
 """
 
 import argparse
@@ -22,6 +27,7 @@ import re
 import tempfile
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +42,9 @@ TOPIC = "persistent://public/default/idle-{}"
 PING_S = 0.005
 LOOKUPS = 2_000
 REOPENED = 200
+MOVED = 60
+"""Topics of a broker that ends of which the next owners are observed."""
+MOVED_AT_ONCE = 6
 RETRY_S = 0.2
 EVENTS = re.compile(r"^etcd_debugging_mvcc_events_total (\S+)", re.M)
 CHANGES = re.compile(r"^etcd_debugging_mvcc_(?:put|delete)_total (\S+)", re.M)
@@ -61,7 +70,10 @@ class Opener:
                 port, authoritative = self.asked, False
                 continue
             port, authoritative = int(found.brokerServiceUrl.rsplit(":", 1)[1]), found.authoritative
-            if found.response == LookupType.CONNECT:
+            if port not in self.wires:  # of the broker that ends
+                await asyncio.sleep(RETRY_S)
+                port, authoritative = self.asked, False
+            elif found.response == LookupType.CONNECT:
                 return self.wires[port]
 
     async def open(self, name: str, *, publish: bool = True) -> None:
@@ -85,9 +97,9 @@ class Opener:
             wire.writer.close()
 
 
-async def opener(cluster: BrokerCluster, number: int) -> Opener:
-    """Connect to all brokers; lookups go to one of them."""
-    ports = [broker.port for broker in cluster.brokers]
+async def opener(cluster: BrokerCluster, number: int, without: BrokerOfCluster | None = None) -> Opener:
+    """Connect to the brokers, all or without one; lookups go to one of them."""
+    ports = [broker.port for broker in cluster.brokers if broker is not without]
     wires = {port: await Wire.reach(port) for port in ports}
     for wire in wires.values():
         await wire.connect()
@@ -148,6 +160,58 @@ async def openings(cluster: BrokerCluster, topics: int) -> list[float]:
     return found
 
 
+async def listed(cluster: BrokerCluster) -> dict[str, float]:
+    """Return the time of a listing of the namespace in s, the names in it, and the longest PING meanwhile in ms."""
+    path = "/admin/v2/persistent/public/default"
+    begun, probe = time.monotonic(), asyncio.ensure_future(stalls(cluster, 3.0))
+    names = (await asyncio.to_thread(cluster.brokers[0].call, "GET", path, timeout_s=120.0))[1]
+    took_s = time.monotonic() - begun
+    return {"s": round(took_s, 2), "names": len(names), "longest_ping_ms": round(max(await probe) * 1000, 1)}
+
+
+async def owned(cluster: BrokerCluster, broker: BrokerOfCluster, topics: int, count: int) -> list[str]:
+    """Return some topics of a broker."""
+    one, found = await opener(cluster, 0), []
+    for number in random.Random(3).sample(range(topics), topics):
+        if len(found) == count:
+            break
+        name = TOPIC.format(number)
+        if (await one.owner(name)) is one.wires[broker.port]:
+            found.append(name)
+    one.close()
+    return found
+
+
+async def moved(cluster: BrokerCluster, gone: BrokerOfCluster, names: list[str], begun_s: float) -> list[float]:
+    """Return when each topic of a broker that ends had a producer at another one, in s since then."""
+    left, found = iter(names), []
+
+    async def some(number: int) -> None:
+        one = await opener(cluster, number, gone)
+        for name in left:
+            await one.open(name, publish=False)
+            found.append(time.monotonic() - begun_s)
+        one.close()
+
+    await asyncio.gather(*(some(number) for number in range(MOVED_AT_ONCE)))
+    return found
+
+
+def ended(cluster: BrokerCluster, broker: BrokerOfCluster, topics: int, *, kill: bool) -> dict[str, Any]:
+    """End a broker, and return how its topics come to others."""
+    names = asyncio.run(owned(cluster, broker, topics, MOVED))
+    begun = time.monotonic()
+
+    def end() -> float:
+        (broker.kill if kill else broker.stop)()
+        return time.monotonic() - begun
+
+    with ThreadPoolExecutor(1) as threads:
+        ending = threads.submit(end)
+        times = asyncio.run(moved(cluster, broker, names, begun))
+        return {"ended_s": round(ending.result(), 1), "served_again_ms": distribution(times)}
+
+
 class Watched:
     """Figures of a cluster's processes, and their growth."""
 
@@ -186,6 +250,11 @@ class Watched:
         """Resident memory of all brokers."""
         return sum(resident_mb(broker.pid) for broker in self.cluster.brokers)
 
+    def storage_mb(self) -> dict[str, int]:
+        """Return the resident memory of etcd, and of all bookies."""
+        storage = self.cluster.storage
+        return {"etcd": resident_mb(storage.etcd.pid), "bookies": sum(resident_mb(one.pid) for one in storage.bookies)}
+
     @property
     def keys(self) -> int:
         """Keys in etcd."""
@@ -222,13 +291,15 @@ def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]
     watched.grown()
     took_s = asyncio.run(open_all(cluster, topics, given.parallel))
     cpu_s, events, changes, requests = watched.grown()[1]
-    note("opened", {"topics_s": round(topics / took_s, 1), "broker_cpu_ms": round(cpu_s * 1000 / topics, 2)})
+    opened = {"s": round(took_s, 1), "topics_s": round(topics / took_s, 1)}
+    note("opened", opened | {"broker_cpu_ms": round(cpu_s * 1000 / topics, 2)})
     each = {"watch_events": events, "changes": changes, "requests": requests}
     note("etcd_per_open", {name: round(value / topics, 2) for name, value in each.items()})
     grown_kib = (watched.memory_mb - memory_mb) * 1024
     note("memory", {"mb": watched.memory_mb, "kib_per_topic": round(grown_kib / topics, 1)})
     stored = {"keys": (watched.keys - keys) / topics, "kib": (watched.etcd_kib - etcd_kib) / topics}
     note("etcd_per_topic", {name: round(value, 2) for name, value in stored.items()})
+    note("storage_mb", watched.storage_mb())
     time.sleep(given.settle)
     note_idle()
     if given.wait:
@@ -237,6 +308,14 @@ def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]
         note("closing", watched.since())
         note_idle("closed: ")
     note("open_again_ms", distribution(asyncio.run(openings(cluster, topics))))
+    note("listing", asyncio.run(listed(cluster)))
+    if given.moves:
+        first, second = cluster.brokers[-1], cluster.brokers[-2]
+        note("sigterm", ended(cluster, first, topics, kill=False))
+        begun = time.monotonic()
+        first.start()
+        note("started_again_s", round(time.monotonic() - begun, 1))
+        note("sigkill", ended(cluster, second, topics, kill=True))
     return found
 
 
@@ -250,9 +329,12 @@ def main() -> None:
     parser.add_argument("--settle", type=float, default=15.0, help="seconds between opening and measuring")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds of each measurement of idle topics")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds until all topics are closed; 0: do not")
+    parser.add_argument("--moves", action="store_true", help="end two of at least three brokers")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the brokers")
     parser.add_argument("--json", type=Path, help="store the numbers in this file")
     given = parser.parse_args()
+    if given.moves and given.brokers < 3:
+        parser.error("--moves needs --brokers 3")
     settings = dict(each.split("=", 1) for each in given.set)
     with (
         tempfile.TemporaryDirectory(prefix="quire-idle-") as folder,

@@ -140,6 +140,10 @@ class ReplicaWriter:
         )
         return True
 
+    def owes(self, bookie: BookieId) -> bool:
+        """See AddSink."""
+        return bool(self._batches)
+
     def _frames(self, entries: list[LedgerEntry]) -> Buffer:
         """Encode the adds in one buffer, which the bookie handles in one step."""
         handle = self._handle

@@ -46,6 +46,7 @@ class LiveRates:
         self.ended = asyncio.Event()
         """Set when the server stops: the streams end."""
         self._broker = broker
+        self._changed = broker.topics.changed()
         self._taken_s = -math.inf
         self._snapshot: dict[str, Values] = {}
         self._taking = asyncio.Lock()
@@ -54,7 +55,7 @@ class LiveRates:
         """Sample once a minute, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await self.history.sample(self._broker.topics.in_steps(), self._broker.clock.now_ms(), loop.time())
+            await self.history.sample(self._changed, self._broker.clock.now_ms(), loop.time())
             await asyncio.sleep(RATES_STEP_S)
 
     async def snapshot(self) -> dict[str, Values]:

@@ -1,15 +1,17 @@
 """Keeps a day of rates in memory: of the broker, its busiest topics and its namespaces. Knows nothing of HTTP.
 
 A series has one point a minute for each of five columns, as 32-bit floats: `SERIES_BYTES`. Two bounds limit the number
-of series, so that the history takes 7 MiB at most, and the last counters half a KiB for each loaded topic. A
+of series, so that the history takes 7 MiB at most, and the last counters half a KiB for each loaded topic that was
+used. A sample visits only topics that changed, have a backlog or a series: the others have no rates. A
 point without a sample is NaN. Point `n` stands for minute `n` since the epoch; a clock that is set back adds no points.
 """
 
 import heapq
 import math
 from array import array
-from collections.abc import AsyncIterable
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from quire_broker.limits import RATES_NAMESPACES_MAX, RATES_POINTS, RATES_STEP_S, RATES_TOPICS_MAX
 from quire_broker.topic.topic import Topic
@@ -88,6 +90,18 @@ class Series:
         return [None if math.isnan(value) else round(value, 2) for value in values]
 
 
+class SampledTopics(Protocol):
+    """The topics of a sample; see `quire_broker.topic.changes`."""
+
+    def round(self) -> AsyncIterator[Topic]:
+        """Yield the topics that may have rates or a backlog."""
+        ...
+
+    def keep(self, topic: Topic) -> None:
+        """Yield a topic in the next round, too."""
+        ...
+
+
 class RateHistory:
     """Keeps the series of one broker. Call `sample` once a minute."""
 
@@ -95,29 +109,41 @@ class RateHistory:
         self.total = Series()
         self.namespaces: dict[str, Series] = {}
         self.topics: dict[str, Series] = {}
-        self._counters: dict[str, Values] = {}
+        self._counters: WeakKeyDictionary[Topic, Values] = WeakKeyDictionary()
         self._point = -1
         self._sampled_s = math.nan
 
-    async def sample(self, topics: AsyncIterable[Topic], now_ms: int, now_s: float) -> None:
-        """Add a point of these topics.
+    async def sample(self, topics: SampledTopics, now_ms: int, now_s: float) -> None:
+        """Add a point of these topics. Those with a backlog or a series are sampled again.
 
         `now_ms` gives the point, `now_s` (monotonic) the time since the last sample. The first sample has no rates.
         """
         elapsed_s = now_s - self._sampled_s
-        counters: dict[str, Values] = {}
+        visited: dict[str, Topic] = {}
         rates: dict[str, Values] = {}
-        async for topic in topics:
-            name = str(topic.name)
-            counters[name] = new = counters_of(topic)
-            old = self._counters.get(name, NOTHING)
-            rates[name] = _growth(old, new, elapsed_s)
-        self._counters, self._sampled_s = counters, now_s
+        async for topic in topics.round():
+            name, new = str(topic.name), counters_of(topic)
+            rates[name] = _growth(self._counters.get(topic, NOTHING), new, elapsed_s)
+            visited[name] = topic
+            if new != NOTHING or topic in self._counters:
+                self._counters[topic] = new
+        self._sampled_s = now_s
         point = now_ms // _STEP_MS
-        if math.isnan(elapsed_s) or point <= self._point:
-            return
-        self._clear_until(point)
-        self._add(point, rates)
+        if not math.isnan(elapsed_s) and point > self._point:
+            self._clear_until(point)
+            self._add(point, rates)
+        for name in self._continued(rates):
+            topics.keep(visited[name])
+
+    def _continued(self, rates: dict[str, Values]) -> list[str]:
+        """Return the topics without which the next point would lack something, though they may rest until then."""
+        found, namespaces = [], set(self.namespaces)
+        for name, values in rates.items():
+            namespace = namespace_of_topic(name)
+            if values.backlog or name in self.topics or namespace in namespaces:
+                found.append(name)
+                namespaces.discard(namespace)
+        return found
 
     def _clear_until(self, point: int) -> None:
         """Forget the points between the last one and this one, which still hold those of a day before."""

@@ -8,7 +8,7 @@ from quire_broker.balancing.load_report import BundleStats, Usage
 from quire_broker.balancing.plan.loads import BundleName
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle, Owners
-from quire_broker.policies.bundles import Bundles, hash_of
+from quire_broker.policies.bundles import Bundles
 from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
@@ -64,7 +64,7 @@ async def with_bundles(policies: PolicyStore, topics: Sequence[AnyTopic]) -> Asy
             rings[namespace] = await policies.bundles(namespace)
         ring = rings[namespace]
         if ring is not None:
-            yield topic, Bundle(namespace, ring.bundle_of(str(topic.name)))
+            yield topic, Bundle(namespace, ring.bundle_at(topic.hash))
 
 
 async def bundle_stats(
@@ -80,7 +80,7 @@ async def bundle_stats(
 
 def _count(stats: BundleStats, topic: AnyTopic) -> None:
     stats.topics += 1
-    stats.topic_hashes.append(hash_of(str(topic.name)))
+    stats.topic_hashes.append(topic.hash)
     stats.rate_in += topic.rates.messages.per_s
     stats.bytes_in += topic.rates.size_bytes.per_s
     stats.producers += len(topic.producers)

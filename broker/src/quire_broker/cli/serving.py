@@ -21,7 +21,6 @@ from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.restoration import read_restoration, wait_until_settled
 from quire_bookie.settings.client import ClientSettings
-from quire_broker.admin.counters import counters
 from quire_broker.broker_process import start_broker
 from quire_broker.cli.broker_settings import LOCAL, broker_settings, metadata_url, standalone_settings
 from quire_broker.cli.ledger_password import configured_password, standalone_password
@@ -166,14 +165,14 @@ async def _until_stopped(
 
 
 def _sample(broker: RunningBroker, storage_bytes: int | None) -> Sample:
-    values = counters(broker)
+    stats = broker.parts.stats
     return Sample(
         at_s=asyncio.get_running_loop().time(),
-        messages_in=values["messages_in"],
-        bytes_in=values["bytes_in"],
-        messages_out=values["messages_out"],
-        bytes_out=values["bytes_out"],
-        connections=values["connections"],
-        topics=values["topics"],
+        messages_in=stats.messages_in,
+        bytes_in=stats.bytes_in,
+        messages_out=stats.messages_out,
+        bytes_out=stats.bytes_out,
+        connections=len(broker.sessions),
+        topics=broker.topics.count,
         storage_bytes=storage_bytes,
     )

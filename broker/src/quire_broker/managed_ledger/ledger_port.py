@@ -60,6 +60,8 @@ class Writer(Handle, Protocol):
     """The only writer of a ledger."""
 
     listener: AppendListener | None
+    on_beyond_repair: Callable[[], None] | None
+    """Called when `is_beyond_repair` became true."""
 
     @property
     def metadata(self) -> LedgerMetadata:

@@ -45,7 +45,7 @@ from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSetting
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
-_RESTLESS_S = 60.0  # after an append: until then late answers of bookies may show that the ledger needs a successor
+_ROLL_RETRY_S = 60.0  # after an append: until then each tick tries again to roll a ledger that needs a successor
 _TRIM_REST_MAX_S = 3600.0  # the wall clock, which decides on retention, may be changed meanwhile
 _TRIM_AT_ONCE = 50  # ledgers that leave the list in one transaction, each with its deletion record
 
@@ -77,6 +77,8 @@ class ManagedLedger:
         """Called once when another owner took over; this handle is unusable afterwards."""
         self.on_event: Callable[[], None] = lambda: None
         """Called when `tick` may have work earlier than it returned: see `upkeep`."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after last_confirmed moved, once per batch, and when its list or a cursor's place has changed."""
         self._context = context
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
@@ -123,7 +125,7 @@ class ManagedLedger:
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
         self._is_resting = False
         self._has_advanced = False
-        self._restless_until_s = 0.0
+        self._retry_until_s = 0.0
         self._lists.on_update = self._wake
         if opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
@@ -191,6 +193,8 @@ class ManagedLedger:
         self._has_advanced = True
         if self._is_resting:
             self._wake()
+        else:
+            self.on_change()
         for listener in tuple(self._listeners):
             try:
                 listener()
@@ -201,6 +205,10 @@ class ManagedLedger:
         """Handle an event of the appender; not for callers."""
         self._reader.tail = writer
         self._trim_soon()
+
+    def degraded(self) -> None:
+        """Handle an event of the appender; not for callers."""
+        self._wake()
 
     def fenced(self, error: ManagedLedgerFencedError) -> None:
         """Handle an event of the appender; not for callers."""
@@ -396,6 +404,7 @@ class ManagedLedger:
         self._is_resting = False
         self._trim_due_s = min(self._trim_due_s, self._loop.time() + self._context.settings.trim_interval_s)
         self.on_event()
+        self.on_change()
 
     def tick(self) -> float:
         """Run periodic work. Return the loop time at which it is due again, unless `on_event` is called before.
@@ -416,8 +425,9 @@ class ManagedLedger:
     def _next_tick_s(self, now_s: float) -> float:
         if self._has_advanced:
             self._has_advanced = False
-            self._restless_until_s = now_s + _RESTLESS_S
-        if now_s < self._restless_until_s or self._trimming is not None or not self._cache.is_empty:
+            self._retry_until_s = now_s + _ROLL_RETRY_S
+        is_retrying = now_s < self._retry_until_s and self._appender.is_roll_blocked
+        if is_retrying or self._trimming is not None or not self._cache.is_empty:
             return now_s
         self._is_resting = True
         self._trim_due_s = max(self._trim_due_s, self._next_trim_s(now_s))

@@ -78,5 +78,8 @@ class Bundles:
 
     def bundle_of(self, topic: str) -> str:
         """Return the range text of the bundle that contains a full topic name."""
-        value = hash_of(topic)
+        return self.bundle_at(hash_of(topic))
+
+    def bundle_at(self, value: int) -> str:
+        """Return the range text of the bundle that contains a hash."""
         return self._names[min(bisect_right(self._boundaries, value) - 1, len(self._names) - 1)]

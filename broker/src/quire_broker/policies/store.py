@@ -145,6 +145,8 @@ class PolicyStore:
         self._metadata = metadata
         self._cluster = cluster
         self._cache: dict[str, _Cached] = {}
+        self._rings: dict[NamespaceName, tuple[Json, Bundles]] = {}
+        """Bundles of the namespaces in the cache, with the local policies from which they were decoded."""
         self.on_change: Callable[[str], None] = lambda key: None
         """Called by `follow` with the node of a namespace or partitioned topic that changed; empty: maybe any did."""
         self.changes = 0
@@ -400,6 +402,7 @@ class PolicyStore:
         key = f"{LOCAL_POLICIES}/{namespace}"
         policies = await self.policies(namespace)
         if policies is None:
+            self._rings.pop(namespace, None)
             return None
         local = await self._read(key)
         if local is None:
@@ -413,7 +416,10 @@ class PolicyStore:
                 local = await self._read(key)
             else:
                 return bundles
-        return Bundles.from_json((local or {}).get("bundles"))
+        known = self._rings.get(namespace)
+        if known is None or known[0] is not local:
+            known = self._rings[namespace] = local or {}, Bundles.from_json((local or {}).get("bundles"))
+        return known[1]
 
     async def split_of(self, namespace: NamespaceName, name: str, at: int) -> tuple[Check, Put]:
         """Return what a transaction must check and write to divide a bundle at a hash. ConflictError.

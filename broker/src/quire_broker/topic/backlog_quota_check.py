@@ -53,6 +53,7 @@ class BacklogQuotaCheck:
         self._topics = topics
         self._settings = settings
         self._clock = clock
+        self._changed = topics.changed() if settings.enabled else None
 
     async def admit(self, topic: Topic) -> None:
         """Raise ProducerHoldError or ProducerQuotaError if a topic accepts no producers.
@@ -68,14 +69,17 @@ class BacklogQuotaCheck:
                 raise ProducerQuotaError(f"Cannot create producer on topic with backlog quota exceeded: {found}")
 
     async def run(self) -> None:
-        """Check all topics after each interval, until cancelled."""
-        while self._settings.enabled:
+        """Check the topics after each interval, until cancelled."""
+        while self._changed is not None:
             await asyncio.sleep(self._settings.check_interval_s)
             await self.round()
 
     async def round(self) -> None:
-        """Check every topic once. A topic that cannot be checked now is checked in the next round."""
-        async for topic in self._topics.in_steps():
+        """Check every topic that changed or has a backlog once. A backlog that cannot be read now is read again."""
+        assert self._changed is not None, "nothing is checked"
+        async for topic in self._changed.round():
+            if topic.has_backlog:
+                self._changed.keep(topic)  # it grows old without a change
             try:
                 for found in await self._exceeded(topic):
                     if not topic.closing:

@@ -19,27 +19,33 @@ class CompactionCheck:
 
     def __init__(self, topics: Topics, settings: CompactionSettings) -> None:
         self._topics = topics
+        self._changed = topics.changed()
         self._settings = settings
 
     async def run(self) -> None:
-        """Check all topics after each interval, until cancelled."""
+        """Check the topics after each interval, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.check_interval_s)
             await self.round()
 
     async def round(self) -> None:
-        """Check every topic once. A topic that cannot be checked now is checked in the next round."""
-        async for topic in self._topics.in_steps():
+        """Check every topic that changed once. One that cannot be checked or compacted now is checked again."""
+        async for topic in self._changed.round():
             try:
                 threshold = (await self._topics.rules(topic)).get("compaction_threshold")
-                self._check(topic, self._settings.threshold_bytes if threshold is None else threshold)
+                if self._check(topic, self._settings.threshold_bytes if threshold is None else threshold):
+                    self._changed.keep(topic)
             except QuireError as error:
+                self._changed.keep(topic)
                 log.info("could not check the compaction threshold of %s, trying again later: %s", topic.name, error)
 
     @staticmethod
-    def _check(topic: Topic, threshold: object) -> None:
+    def _check(topic: Topic, threshold: object) -> bool:
+        """Compact a topic above the threshold. Return whether it is above."""
         # Other programs also write namespaces: a value that is not a number of bytes must not end the loop.
-        if type(threshold) is not int or threshold <= 0 or topic.closing or topic.compaction.running:
-            return
-        if topic.compaction.pending_bytes > threshold:
+        if type(threshold) is not int or threshold <= 0 or topic.closing:
+            return False
+        is_above = topic.compaction.pending_bytes > threshold
+        if is_above and not topic.compaction.running:
             topic.compaction.start()
+        return is_above

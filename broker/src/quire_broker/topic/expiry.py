@@ -22,17 +22,21 @@ class Expiry:
 
     def __init__(self, topics: Topics, clock: WallClock) -> None:
         self._topics = topics
+        self._changed = topics.changed()
         self._clock = clock
 
     async def run(self, interval_s: float = CHECK_INTERVAL_S) -> None:
-        """Check all topics after each interval, until cancelled."""
+        """Check the topics after each interval, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             await self.round()
 
     async def round(self) -> None:
-        """Check every topic once. A topic that fails now is checked in the next round."""
-        async for topic in self._topics.in_steps():
+        """Check every topic with a backlog once. A topic that fails now is checked in the next round."""
+        async for topic in self._changed.round():
+            if not topic.has_backlog:
+                continue
+            self._changed.keep(topic)  # its messages grow old without a change
             try:
                 ttl_s = (await self._topics.rules(topic)).get("message_ttl_in_seconds")
                 # Other programs also write namespaces: a value that is not a number of seconds must not expire messages

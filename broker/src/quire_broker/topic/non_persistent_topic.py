@@ -20,6 +20,7 @@ from quire_broker.errors import (
 )
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
+from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.rates import RateLimits
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.deduplication import Deduplication
@@ -45,6 +46,8 @@ class NonPersistentTopic:
 
     def __init__(self, name: TopicName, settings: DispatchSettings, background: Background) -> None:
         self.name = name
+        self.hash = hash_of(str(name))
+        """Its place on the ring of bundles."""
         self.stats = TopicStats()
         self.rates = TopicRates()
         self.subscriptions: dict[str, NonPersistentSubscription] = {}

@@ -33,6 +33,7 @@ from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
+from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.inactivity import InactivityRules
 from quire_broker.policies.rates import RateLimits
 from quire_broker.sampling import Rate
@@ -98,6 +99,8 @@ class Topic:
         on_failed: "Callable[[Topic, QuireError], None]",
     ) -> None:
         self.name = name
+        self.hash = hash_of(str(name))
+        """Its place on the ring of bundles."""
         self.ledger = ledger
         self.compaction = TopicCompaction(name, ledger, compactions, background)
         self.settings = settings
@@ -131,6 +134,8 @@ class Topic:
         self.rules = InactivityRules()
         self.on_activity: Callable[[Topic], None] = lambda topic: None
         """Called when a resting topic needs `tick` again."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when it gets a subscription: see `changes`."""
         self._resting = False
 
     async def load(self) -> None:
@@ -156,6 +161,7 @@ class Topic:
         subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
         self.subscriptions[cursor.name] = subscription
+        self.on_change()
         return subscription
 
     async def _write_epoch(self, epoch: int) -> None:
@@ -506,6 +512,11 @@ class Topic:
         subscriptions = self.subscriptions.values()
         busy = self.ledger.must_stay or self.compaction.running
         return busy or any(one.cursor.backlog or not one.durable for one in subscriptions)
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether an open subscription has a message that it has not acknowledged."""
+        return any(one.cursor.backlog and not one.closed for one in self.subscriptions.values())
 
     @property
     def durable_subscriptions(self) -> list[Subscription]:

@@ -44,6 +44,7 @@ from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings, LoadSettings
+from quire_broker.topic.changes import ChangedTopics, TopicChanges
 from quire_broker.topic.claims import TopicClaim, TopicOwnership
 from quire_broker.topic.message_rules import message_rules_of
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
@@ -98,8 +99,7 @@ class Topics:
         self._dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)
         """Of all topics together."""
         self._loaded: dict[TopicName, Topic] = {}
-        self._active: dict[Topic, None] = {}
-        """Topics with periodic work, in a fixed order."""
+        self._changes = TopicChanges(self._in_steps)
         self._ruled: dict[Topic, None] = {}
         """Topics that may be deleted, or whose subscriptions may be, when they are inactive; in a fixed order."""
         self._loading: dict[TopicName, asyncio.Future[Topic]] = {}
@@ -128,20 +128,27 @@ class Topics:
         return list(self._loaded.values())
 
     @property
+    def count(self) -> int:
+        """How many topics are in memory."""
+        return len(self._loaded)
+
+    @property
     def everything(self) -> list[Topic | NonPersistentTopic]:
         """The topics in memory, stored or not."""
         return [*self._loaded.values(), *self.non_persistent.loaded]
 
-    async def in_steps(self) -> AsyncIterator[Topic]:
+    def in_steps(self) -> AsyncIterator[Topic]:
         """Yield the topics that are in memory now, a few in each step of the event loop: other work goes on."""
-        async for topic in self._in_steps(self.loaded):
-            yield topic
+        return self._in_steps(self.loaded)
 
-    async def with_rules(self) -> AsyncIterator[Topic]:
-        """Do the same for those that may be deleted, or whose subscriptions may be."""
+    def changed(self) -> ChangedTopics:
+        """Return what a periodic check visits instead of all loaded topics. It must run rounds from now on."""
+        return self._changes.check(self.loaded)
+
+    def with_rules(self) -> AsyncIterator[Topic]:
+        """Do the same as `in_steps` for those that may be deleted, or whose subscriptions may be."""
         self._ruled = {topic: None for topic in self._ruled if self._loaded.get(topic.name) is topic}
-        async for topic in self._in_steps(list(self._ruled)):
-            yield topic
+        return self._in_steps(list(self._ruled))
 
     async def _in_steps(self, topics: Sequence[Topic]) -> AsyncIterator[Topic]:
         for number, topic in enumerate(topics, 1):
@@ -253,8 +260,7 @@ class Topics:
                 await ledger.close()
         self._loaded[name] = topic
         self._note_rules(topic)
-        topic.on_activity = self._became_active
-        self._became_active(topic)
+        self._changes.follow(topic)
         self.on_loaded(topic)
         return topic
 
@@ -290,6 +296,7 @@ class Topics:
 
         QuireError.
         """
+        self._changes.note(topic)
         policies = await self.rules(topic)
         if self.find(topic.name) is not topic:
             return
@@ -519,6 +526,7 @@ class Topics:
         """Let others load a topic that is closed or deleted."""
         if self._loaded.get(topic.name) is topic:
             del self._loaded[topic.name]
+        self._changes.forget(topic)
         future = self._unloading.pop(topic.name, None)
         if future is not None:
             future.set_result(None)
@@ -574,17 +582,10 @@ class Topics:
             if topic.name.namespace == namespace:
                 await self._unload(topic)
 
-    def _became_active(self, topic: Topic) -> None:
-        self._active[topic] = None
-
     async def tick(self) -> None:
-        """Run periodic work of the topics that have any, a few at a time: other work goes on."""
+        """Run the periodic work of the topics that have any."""
         self.non_persistent.tick()
-        for number, topic in enumerate(list(self._active), 1):
-            if self._loaded.get(topic.name) is not topic or not topic.tick():
-                self._active.pop(topic, None)
-            if number % _TOPICS_PER_STEP == 0:
-                await asyncio.sleep(0)
+        await self._changes.tick()
 
     async def close(self) -> None:
         """Unload everything, a bounded number at once: if it is cancelled, most topics that it has begun are closed."""

@@ -184,7 +184,9 @@ async def test_a_bookie_is_given_up_when_its_oldest_batch_has_waited_too_long() 
     timeout_s = ClientSettings().add_timeout_s
     began_s = asyncio.get_running_loop().time()
     stores = [asyncio.ensure_future(writer.store_run(run_of(first, 2))) for first in (0, 2)]
+    assert not writer.owes(BOOKIE)
     await asyncio.sleep(0)
+    assert writer.owes(BOOKIE)
     assert not writer.check_overdue(BOOKIE, began_s + timeout_s / 2)
     writer.adds_stored(BOOKIE, EntryId(2), 2)
     await stores[1]
@@ -192,3 +194,4 @@ async def test_a_bookie_is_given_up_when_its_oldest_batch_has_waited_too_long() 
     with pytest.raises(LedgerError):
         await stores[0]
     assert not writer.check_overdue(BOOKIE, began_s + 9 * timeout_s)
+    assert not writer.owes(BOOKIE)

@@ -341,6 +341,7 @@ def test_topics_are_compacted_when_more_than_the_threshold_was_added() -> None:
         async def set_threshold(value: object) -> None:
             changed = {"compaction_threshold": value}
             await broker.policies.update_policies(NAMESPACE, lambda policies: policies.update(changed))
+            await broker.topics.apply(topic, None)
 
         await publish(topic, ("a", b"x" * 1000), ("b", b"x" * 1000))
         assert await checked() == "NOT_RUN", "no threshold"

@@ -86,6 +86,7 @@ class FakeBookies:
 class FakeWriter:
     def __init__(self, world: FakeBookies, ledger: LedgerId) -> None:
         self.listener: AppendListener | None = None
+        self.on_beyond_repair: Callable[[], None] | None = None
         self.ledger_id = ledger
         self.is_beyond_repair = False
         self.payload_bytes_max = PAYLOAD_BYTES_MAX

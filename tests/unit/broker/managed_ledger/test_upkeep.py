@@ -108,6 +108,26 @@ def test_an_idle_ledger_rests_and_an_append_wakes_it() -> None:
     run(scenario)
 
 
+def test_a_ledger_rests_soon_after_an_append_and_a_writer_that_cannot_be_repaired_gives_it_a_successor() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        await append(ledger, b"one")
+        await asyncio.sleep(2)
+        assert _awake(process) == 0
+        writer = process.client.tail()
+        writer.is_beyond_repair = True
+        assert writer.on_beyond_repair is not None
+        writer.on_beyond_repair()
+        assert _awake(process) == 1
+        await asyncio.sleep(12)
+        assert ledger.ledgers[-1].ledger_id > writer.ledger_id
+        await asyncio.sleep(2)
+        assert _awake(process) == 0
+
+    run(scenario)
+
+
 def test_an_idle_ledger_rolls_at_its_greatest_age_and_its_consumed_data_go() -> None:
     async def scenario(world: World) -> None:
         process = world.process()

@@ -41,16 +41,17 @@ async def _round(*topics: tuple[Any, Subscription]) -> None:
     for number, (ttl, subscription) in enumerate(topics):
         await store.create_namespace(NamespaceName("acme", f"n{number}"), {"message_ttl_in_seconds": ttl})
         name = parse_topic(f"persistent://acme/n{number}/t")
-        loaded.append(SimpleNamespace(name=name, closing=False, subscriptions={"s": subscription}))
+        loaded.append(SimpleNamespace(name=name, closing=False, subscriptions={"s": subscription}, has_backlog=True))
 
-    async def in_steps() -> AsyncIterator[Any]:
+    async def round_of_all() -> AsyncIterator[Any]:
         for each in loaded:
             yield each
 
     async def rules(topic: Any) -> Any:
         return await store.policies(topic.name.namespace)
 
-    await Expiry(SimpleNamespace(in_steps=in_steps, rules=rules), Clock()).round()  # type: ignore[arg-type]
+    changed = SimpleNamespace(round=round_of_all, keep=lambda topic: None)
+    await Expiry(SimpleNamespace(changed=lambda: changed, rules=rules), Clock()).round()  # type: ignore[arg-type]
 
 
 async def test_messages_expire_by_the_time_of_their_namespace() -> None:

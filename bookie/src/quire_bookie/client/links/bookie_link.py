@@ -59,7 +59,14 @@ class AddSink(Protocol):
         ...
 
     def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
-        """Check whether the bookie is overdue; called periodically. Return True if the sink gave it up now."""
+        """Check whether the bookie is overdue; called periodically while it owes responses.
+
+        Return True if the sink gave it up now.
+        """
+        ...
+
+    def owes(self, bookie: BookieId) -> bool:
+        """Whether the sink waits for responses of the bookie."""
         ...
 
 

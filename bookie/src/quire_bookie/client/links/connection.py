@@ -93,6 +93,8 @@ class BookieConnection:
         self._outbox: list[Buffer] = []
         self._flush_due = False
         self._sinks: dict[LedgerId, AddSink] = {}
+        self._owed: dict[LedgerId, AddSink] = {}
+        """The sinks that were sent for since the last check, or were owed responses then."""
         self._reads: dict[tuple[LedgerId, EntryId], _PendingRead] = {}
         self._waiting: dict[tuple[LedgerId, EntryId], deque[_PendingRead]] = {}
         self._batches: dict[int, _PendingBatch] = {}
@@ -102,7 +104,7 @@ class BookieConnection:
     # ---- requests
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
         """See BookieLink."""
-        self._sinks[ledger] = sink
+        self._sinks[ledger] = self._owed[ledger] = sink
         self._outbox.append(frames)  # `_send` inlined: this is the hot path
         if not self._flush_due:
             self._flush_soon()
@@ -111,6 +113,7 @@ class BookieConnection:
         """See BookieLink."""
         if self._sinks.get(ledger) is sink:
             del self._sinks[ledger]
+            self._owed.pop(ledger, None)
 
     def read(
         self, ledger: LedgerId, entry: EntryId, answer: EntryAnswer, *, fence_key: bytes | None, high_priority: bool
@@ -139,7 +142,7 @@ class BookieConnection:
     @property
     def is_busy(self) -> bool:
         """Whether a response may be outstanding."""
-        return bool(self._sinks or self._reads or self._batches)
+        return bool(self._owed or self._reads or self._batches)
 
     def check_overdue(self, now_s: float) -> None:
         """Break the connection if a read is overdue; let the sinks check their adds.
@@ -156,7 +159,9 @@ class BookieConnection:
             # A late response could be matched with a later request: only a new connection is safe.
             self._break(BookieUnavailableError(f"bookie {self.bookie} did not respond to a read in time"))
             return
-        given_up = [sink.check_overdue(self.bookie, now_s) for sink in list(self._sinks.values())]
+        given_up = [sink.check_overdue(self.bookie, now_s) for sink in list(self._owed.values())]
+        # Not before, since a sink may send to its other bookies meanwhile. Idle ledgers cost no checks.
+        self._owed = {ledger: sink for ledger, sink in self._owed.items() if sink.owes(self.bookie)}
         if any(given_up) and now_s - self._received_s >= self._settings.add_timeout_s / 2:
             self._break(BookieUnavailableError(f"bookie {self.bookie} has sent no response for too long"))
 
@@ -372,7 +377,7 @@ class BookieConnection:
     def _fail_all(self, error: LedgerError) -> None:
         self._hooks.reached(self.bookie, False)
         # Cleared before the callbacks, which may send further requests and so begin a new connection.
-        sinks, self._sinks = self._sinks, {}
+        sinks, self._sinks, self._owed = self._sinks, {}, {}
         reads = [*self._reads.values(), *(pending for queue in self._waiting.values() for pending in queue)]
         batches, self._batches = self._batches, {}
         self._reads, self._waiting, self._outbox = {}, {}, []

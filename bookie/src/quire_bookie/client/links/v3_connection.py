@@ -56,7 +56,7 @@ class V3Connection(BookieConnection):
 
     def send_adds(self, ledger: LedgerId, frames: Buffer, sink: AddSink) -> None:
         """See BookieLink. The adds are acknowledged before they are durable; a force makes them durable."""
-        self._sinks[ledger] = sink
+        self._sinks[ledger] = self._owed[ledger] = sink
         view = memoryview(frames)
         adds: list[bytes] = []
         start = 0

@@ -252,6 +252,11 @@ class AddPipeline:
             self._drop_laggards(self._settings.slow_replica_s)
         return bookie not in self._living
 
+    def owes(self, bookie: BookieId) -> bool:
+        """See AddSink."""
+        position = self._living.get(bookie)
+        return self.error is None and position is not None and self._tracker.first_unanswered(position) <= self.pushed
+
     # ---- replacing bookies
     def can_reach(self) -> bool:
         """Return whether the living bookies suffice for the ack quorum of every entry."""

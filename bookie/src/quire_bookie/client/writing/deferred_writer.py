@@ -161,8 +161,10 @@ class DeferredSyncWriter(LedgerWriter):
         self._moved.set()
         if self._state is WriterState.CLOSED:
             self._end_when_settled()
-        elif self.on_degraded is not None:
+            return False
+        if self.on_degraded is not None:
             self.on_degraded(bookie, error)
+        self._report_if_beyond_repair()
         return False
 
     # ---- inside

@@ -8,6 +8,7 @@ when a bookie becomes available. Replicas that permanently lack entries are mark
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from quire_bookie.client.ledger_handle import LedgerHandle
@@ -49,6 +50,8 @@ class EnsembleChanges:
         self.unsettled: LedgerMetadata | None = None
         """Proposed metadata of which it is not known (yet) whether they are stored."""
         self.changes = 0
+        self.on_ended: Callable[[], None] = lambda: None
+        """Called after an attempt to replace bookies, successful or not."""
         self._handle = handle
         self._pipeline = pipeline
         self._settings = handle.settings
@@ -158,6 +161,7 @@ class EnsembleChanges:
         self._task = None
         if not self._stopped:
             self._pipeline.require_quorum()
+            self.on_ended()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if self._task is task:

@@ -103,6 +103,8 @@ class LedgerWriter:
         """Called when the writer becomes writable again."""
         self.on_degraded: Callable[[BookieId, LedgerError], None] | None = None
         """Called when a replica is lost; entries that it has not acknowledged have one replica less."""
+        self.on_beyond_repair: Callable[[], None] | None = None
+        """Called when `is_beyond_repair` became true, maybe several times."""
         self.stats = WriterStats()
         self._on_finished = on_finished
         self._handle = handle
@@ -133,6 +135,7 @@ class LedgerWriter:
             owner=self,
         )
         self._changes = EnsembleChanges(handle, self._pipeline, stored)
+        self._changes.on_ended = self._report_if_beyond_repair
         interval_s = handle.settings.explicit_lac_interval_s
         self._lacs = ExplicitLacs(handle.ledger, handle.digest, handle.master_key, handle.links, self, interval_s)
         self._finished = False
@@ -429,7 +432,12 @@ class LedgerWriter:
         replaceable = self._changes.replica_failed(bookie, error)
         if self.on_degraded is not None:
             self.on_degraded(bookie, error)
+        self._report_if_beyond_repair()
         return replaceable
+
+    def _report_if_beyond_repair(self) -> None:
+        if self.on_beyond_repair is not None and self.is_beyond_repair:
+            self.on_beyond_repair()
 
     def adds_released(self) -> None:
         """See PipelineOwner."""

@@ -73,6 +73,10 @@ class AppendObserver(Protocol):
         """Handle a change of the ledger being written; None when it is closed and has no successor yet."""
         ...
 
+    def degraded(self) -> None:
+        """Handle that a ledger being written lacks a replica that only a successor can have."""
+        ...
+
     def fenced(self, error: ManagedLedgerFencedError) -> None:
         """Handle that another owner took over. Called once."""
         ...
@@ -260,6 +264,7 @@ class Appender:
         self._drained.clear()
         self._observer.writes_to(writer)
         writer.listener = _Listener(self, writer)
+        writer.on_beyond_repair = self._observer.degraded
         self._resume()
 
     def _resume(self) -> None:
@@ -287,10 +292,18 @@ class Appender:
         now_s = self._loop.time()
         if self.state is not AppendState.OPEN:
             return inf if self.state is AppendState.REFUSING else now_s + _BLOCKED_S
-        ledger = self._open_ledger()
-        age_s = age_to_roll_s(ledger.load(now_s, degraded=ledger.degraded), self._settings)
-        due_s = ledger.opened_s + age_s
+        due_s = self._roll_due_s(now_s)
         return due_s if due_s > now_s else now_s + _BLOCKED_S
+
+    @property
+    def is_roll_blocked(self) -> bool:
+        """Whether the ledger needs a successor that could not be created at the last attempt."""
+        now_s = self._loop.time()
+        return self.state is AppendState.OPEN and self._roll_due_s(now_s) <= now_s
+
+    def _roll_due_s(self, now_s: float) -> float:
+        ledger = self._open_ledger()
+        return ledger.opened_s + age_to_roll_s(ledger.load(now_s, degraded=ledger.degraded), self._settings)
 
     async def roll(self) -> None:
         """Change to a new ledger now. Raises errors of the ledger client; then nothing has changed."""

@@ -42,6 +42,7 @@ class _Sink:
         self.lost: list[LedgerError] = []
         self.checked = 0
         self.impatient = False
+        self.is_owed = True
 
     def adds_stored(self, bookie: BookieId, first: EntryId, count: int) -> None:
         self.stored.append((first, count))
@@ -58,6 +59,9 @@ class _Sink:
     def check_overdue(self, bookie: BookieId, now_s: float) -> bool:
         self.checked += 1
         return self.impatient
+
+    def owes(self, bookie: BookieId) -> bool:
+        return self.is_owed
 
 
 class _World:
@@ -199,6 +203,26 @@ def test_sinks_check_their_overdue_adds_periodically() -> None:
         checked = sink.checked
         await asyncio.sleep(QUICK.add_timeout_s * 3)
         assert sink.checked == checked
+
+    _run(scenario)
+
+
+def test_a_ledger_that_is_owed_nothing_costs_no_checks_until_its_next_add() -> None:
+    async def scenario(world: _World) -> None:
+        idle, busy = _Sink(), _Sink()
+        idle.is_owed = False
+        world.link.send_adds(LedgerId(1), _frames(1, 0, 1), idle)
+        world.link.send_adds(LedgerId(2), _frames(2, 0, 1), busy)
+        await asyncio.sleep(QUICK.add_timeout_s * 3)
+        assert idle.checked == 1 and busy.checked >= 4
+        world.link.send_adds(LedgerId(1), _frames(1, 1, 1), idle)
+        busy.is_owed = False
+        await asyncio.sleep(QUICK.add_timeout_s)
+        assert idle.checked == 2
+        assert not world.link.is_busy, "nothing is outstanding: no timer runs"
+        world.link.send_adds(LedgerId(1), _frames(1, 2, 1), idle)
+        await asyncio.sleep(QUICK.add_timeout_s)
+        assert idle.checked == 3
 
     _run(scenario)
 

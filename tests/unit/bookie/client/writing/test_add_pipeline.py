@@ -257,6 +257,20 @@ async def test_a_silent_replica_is_given_up_after_the_timeout_but_not_one_that_r
     assert world.dropped == [_C]
 
 
+async def test_a_replica_owes_what_it_has_not_acknowledged_until_it_is_given_up() -> None:
+    world = _World()
+    assert not world.pipeline.owes(_A)
+    world.push(1, 1)
+    world.ack(_A, 0)
+    world.ack(_A, 1)
+    world.ack(_B, 0)
+    assert [world.pipeline.owes(bookie) for bookie in (_A, _B, _C)] == [False, True, True]
+    world.refuse(_B, TooManyRequestsError("full"), 1, 1)
+    assert world.pipeline.owes(_B), "it is sent the entry again"
+    world.refuse(_C, BookieIoError("broken"), 0, 1)
+    assert world.dropped == [_C] and not world.pipeline.owes(_C)
+
+
 async def test_a_lost_link_fails_only_replicas_with_unacknowledged_entries() -> None:
     world = _World()
     world.push(1)

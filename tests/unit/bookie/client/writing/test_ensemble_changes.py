@@ -315,14 +315,17 @@ def test_a_lost_quorum_is_restored_with_new_bookies() -> None:
 def test_after_its_last_change_a_writer_continues_and_is_beyond_repair() -> None:
     async def scenario(cluster: Cluster, client: LedgerClient) -> None:
         writer, _ = await _writer(client)
+        reports: list[bool] = []
+        writer.on_beyond_repair = lambda: reports.append(writer.is_beyond_repair)
         await writer.append(b"before")
         for bookie in writer.metadata.segments[0].ensemble[:2]:
+            assert reports == []
             cluster.kill_bookie(bookie)
             for i in range(3):
                 await writer.append(b"%d" % i)
             await asyncio.sleep(1)
         assert writer.ensemble_changes == 1
-        assert writer.is_beyond_repair
+        assert writer.is_beyond_repair and reports and all(reports)
         await writer.append(b"still")
 
     run(scenario, bookies=6, settings=replace(QUICK, ensemble_changes_max=1))
