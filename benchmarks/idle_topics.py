@@ -28,6 +28,7 @@ import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,42 @@ from benchmarks.servers import cpu_seconds, resident_mb
 from quire_broker.wire.kinds import Kind, LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, broker_cluster
-from tests.support.broker_wire import Wire, kind_of_next
+from tests.support.broker_wire import Wire
 
 TOPIC = "persistent://public/default/idle-{}"
 PING_S = 0.005
 LOOKUPS = 2_000
+PROGRESS = 5_000
 REOPENED = 200
 MOVED = 60
 """Topics of a broker that ends of which the next owners are observed."""
 MOVED_AT_ONCE = 6
 RETRY_S = 0.2
+RECEIPT_S = 30.0
 EVENTS = re.compile(r"^etcd_debugging_mvcc_events_total (\S+)", re.M)
 CHANGES = re.compile(r"^etcd_debugging_mvcc_(?:put|delete)_total (\S+)", re.M)
 REQUESTS = re.compile(r"^grpc_server_handled_total\{\S+ (\S+)", re.M)
 USED_BYTES = re.compile(r"^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)", re.M)
+
+
+async def next_answer(wire: Wire) -> pb.BaseCommand:
+    """Return the next command of a broker, except those that it sends of itself."""
+    while True:
+        try:
+            frame = await wire.next()
+        except TimeoutError:  # after 20 s; brokers answer within 25 s
+            frame = await wire.next()
+        assert isinstance(frame, pb.BaseCommand)
+        if frame.type == Kind.PING:
+            wire.send(pb.BaseCommand(type=Kind.PONG, pong=pb.CommandPong()))
+        elif frame.type not in (Kind.PONG, Kind.CLOSE_PRODUCER):
+            return frame
+
+
+async def answer_to(wire: Wire, command: pb.BaseCommand) -> pb.BaseCommand:
+    """Send a request and return the answer."""
+    wire.send(command)
+    return await next_answer(wire)
 
 
 class Opener:
@@ -57,15 +80,18 @@ class Opener:
 
     def __init__(self, wires: dict[int, Wire], first: int) -> None:
         self.wires, self.asked = wires, first
+        self.failed = 0
+        """Requests that were refused or not answered in time, and sent again."""
 
     async def owner(self, name: str) -> Wire:
         """Look the topic up, as clients do."""
         port, authoritative = self.asked, False
         while True:
             request = pb.CommandLookupTopic(topic=name, request_id=1, authoritative=authoritative)
-            answer = await self.wires[port].answer(pb.BaseCommand(type=Kind.LOOKUP, lookup=request))
+            answer = await answer_to(self.wires[port], pb.BaseCommand(type=Kind.LOOKUP, lookup=request))
             found = answer.lookup_response
-            if found.response == LookupType.FAILED:
+            if answer.type == Kind.ERROR or found.response == LookupType.FAILED:
+                self.failed += 1
                 await asyncio.sleep(RETRY_S)
                 port, authoritative = self.asked, False
                 continue
@@ -81,15 +107,18 @@ class Opener:
         while True:
             wire = await self.owner(name)
             request = pb.CommandProducer(topic=name, producer_id=1, request_id=2, producer_name="p")
-            answer = await wire.answer(pb.BaseCommand(type=Kind.PRODUCER, producer=request))
+            answer = await answer_to(wire, pb.BaseCommand(type=Kind.PRODUCER, producer=request))
             if answer.type == Kind.PRODUCER_SUCCESS:
                 break
+            self.failed += 1
             await asyncio.sleep(RETRY_S)
         if publish:
             wire.publish(0)
-            assert await kind_of_next(wire) == Kind.SEND_RECEIPT
+            with suppress(TimeoutError):  # its bundle moved before the message was stored: the topic is there
+                async with asyncio.timeout(RECEIPT_S):
+                    assert (await next_answer(wire)).type == Kind.SEND_RECEIPT
         closing = pb.CommandCloseProducer(producer_id=1, request_id=3)
-        await wire.answer(pb.BaseCommand(type=Kind.CLOSE_PRODUCER, close_producer=closing))
+        await answer_to(wire, pb.BaseCommand(type=Kind.CLOSE_PRODUCER, close_producer=closing))
 
     def close(self) -> None:
         """Close its connections."""
@@ -106,19 +135,24 @@ async def opener(cluster: BrokerCluster, number: int, without: BrokerOfCluster |
     return Opener(wires, ports[number % len(ports)])
 
 
-async def open_all(cluster: BrokerCluster, topics: int, parallel: int) -> float:
-    """Open the topics. Return how long it took, in s."""
-    numbers = iter(range(topics))
+async def open_all(cluster: BrokerCluster, topics: int, parallel: int, limit_s: float) -> tuple[int, float]:
+    """Open the topics, as many as the time allows. Return their number, and how long it took in s."""
+    begun, numbers, opened, failed = time.monotonic(), iter(range(topics)), 0, 0
 
     async def some(number: int) -> None:
+        nonlocal opened, failed
         one = await opener(cluster, number)
-        for each in numbers:
+        while time.monotonic() - begun < limit_s and (each := next(numbers, None)) is not None:
             await one.open(TOPIC.format(each))
+            opened += 1
+            if opened % PROGRESS == 0:
+                print(f"{opened} topics after {time.monotonic() - begun:.0f} s", flush=True)
+        failed += one.failed
         one.close()
 
-    begun = time.monotonic()
     await asyncio.gather(*(some(number) for number in range(parallel)))
-    return time.monotonic() - begun
+    print(f"requests that failed and were sent again: {failed}", flush=True)
+    return opened, time.monotonic() - begun
 
 
 async def stalls(cluster: BrokerCluster, watch_s: float) -> list[float]:
@@ -273,7 +307,7 @@ class Watched:
 
 def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]:
     """Run all steps and return the figures."""
-    topics, found, watched = given.topics, {}, Watched(cluster)
+    found, watched = {}, Watched(cluster)
     memory_mb, keys, etcd_kib = watched.memory_mb, watched.keys, watched.etcd_kib
 
     def note(name: str, value: object) -> None:
@@ -289,9 +323,9 @@ def measure(cluster: BrokerCluster, given: argparse.Namespace) -> dict[str, Any]
 
     note("start", {"memory_mb": memory_mb, "etcd_keys": keys})
     watched.grown()
-    took_s = asyncio.run(open_all(cluster, topics, given.parallel))
+    topics, took_s = asyncio.run(open_all(cluster, given.topics, given.parallel, given.open_for))
     cpu_s, events, changes, requests = watched.grown()[1]
-    opened = {"s": round(took_s, 1), "topics_s": round(topics / took_s, 1)}
+    opened = {"topics": topics, "s": round(took_s, 1), "topics_s": round(topics / took_s, 1)}
     note("opened", opened | {"broker_cpu_ms": round(cpu_s * 1000 / topics, 2)})
     each = {"watch_events": events, "changes": changes, "requests": requests}
     note("etcd_per_open", {name: round(value / topics, 2) for name, value in each.items()})
@@ -326,6 +360,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--bookies", type=int, default=1)
     parser.add_argument("--parallel", type=int, default=32, help="topics that are opened at a time")
+    parser.add_argument("--open-for", type=float, default=3600.0, help="seconds after which no further topic is opened")
     parser.add_argument("--settle", type=float, default=15.0, help="seconds between opening and measuring")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds of each measurement of idle topics")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds until all topics are closed; 0: do not")

@@ -124,7 +124,7 @@ def _repeated_ack_counts() -> tuple[Any, ...]:
 
 
 QUORUM_RULES = (
-    Variant("LAC below the last segment", "gaps", 33, _lac_below_the_segment),
+    Variant("LAC below the last segment", "gaps", 6, _lac_below_the_segment),
     Variant("one replica without the entry ends the ledger", "duel", 12, _first_missing_answer_decides),
     Variant("silence counts as a missing entry", "gaps", 1, _failures_count_as_missing),
     Variant("re-adds of a recovery count when they are sent", "gaps", 4, _re_adds_assumed),

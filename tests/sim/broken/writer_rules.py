@@ -103,7 +103,7 @@ def _digest_not_checked() -> tuple[Any, ...]:
 WRITER_RULES = (
     Variant("one acknowledgement fewer", "duel", 4, _one_ack_fewer),
     Variant("void acknowledgements kept", "duel", 41, _void_acks_kept),
-    Variant("unknown outcome taken for done", "duel", 35, _unknown_taken_for_done),
+    Variant("unknown outcome taken for done", "duel", 14, _unknown_taken_for_done),
     Variant("unknown outcome taken for failed", "duel", 8, _unknown_taken_for_failed),
     Variant("ensemble change without compare", "duel", 3, _change_without_compare),
     Variant("LAC beyond what is confirmed", "ensemble", 14, _lac_beyond_what_is_confirmed),

@@ -70,11 +70,20 @@ async def with_bundles(policies: PolicyStore, topics: Sequence[AnyTopic]) -> Asy
 async def bundle_stats(
     owners: Owners, policies: PolicyStore, topics: Sequence[AnyTopic]
 ) -> dict[BundleName, BundleStats]:
-    """Count the loaded topics of each bundle that is ours."""
+    """Count the loaded topics of each bundle that is ours, a few at a time: other work goes on."""
     found = {each: BundleStats() for each in owners.held}
-    async for topic, bundle in with_bundles(policies, topics):
-        if bundle in found:
-            _count(found[bundle], topic)
+    by_range: dict[NamespaceName, dict[str, BundleStats]] = {}
+    for bundle, stats in found.items():
+        by_range.setdefault(bundle.namespace, {})[bundle.range] = stats
+    rings = {namespace: await policies.bundles(namespace) for namespace in by_range}
+    for number, topic in enumerate(topics):
+        if number % TOPICS_PER_STEP == 0:
+            await asyncio.sleep(0)
+        namespace = topic.name.namespace
+        ring = rings.get(namespace)
+        mine = None if ring is None else by_range[namespace].get(ring.bundle_at(topic.hash))
+        if mine is not None:
+            _count(mine, topic)
     return {BundleName(str(bundle)): stats for bundle, stats in found.items()}
 
 
