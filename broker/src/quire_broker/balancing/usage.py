@@ -75,12 +75,14 @@ async def bundle_stats(
     by_range: dict[NamespaceName, dict[str, BundleStats]] = {}
     for bundle, stats in found.items():
         by_range.setdefault(bundle.namespace, {})[bundle.range] = stats
-    rings = {namespace: await policies.bundles(namespace) for namespace in by_range}
+    rings: dict[NamespaceName, Bundles | None] = {}
     for number, topic in enumerate(topics):
         if number % TOPICS_PER_STEP == 0:
             await asyncio.sleep(0)
         namespace = topic.name.namespace
-        ring = rings.get(namespace)
+        if namespace not in rings:
+            rings[namespace] = await policies.bundles(namespace) if namespace in by_range else None
+        ring = rings[namespace]
         mine = None if ring is None else by_range[namespace].get(ring.bundle_at(topic.hash))
         if mine is not None:
             _count(mine, topic)
