@@ -45,7 +45,6 @@ from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSetting
 
 _log = logging.getLogger("quire.managed_ledger")
 _DRAIN_S = 5.0
-_ROLL_RETRY_S = 60.0  # after an append: until then each tick tries again to roll a ledger that needs a successor
 _TRIM_REST_MAX_S = 3600.0  # the wall clock, which decides on retention, may be changed meanwhile
 _TRIM_AT_ONCE = 50  # ledgers that leave the list in one transaction, each with its deletion record
 
@@ -124,8 +123,6 @@ class ManagedLedger:
         """Whether its list was read before it was opened: see `preparation`."""
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
         self._is_resting = False
-        self._has_advanced = False
-        self._retry_until_s = 0.0
         self._lists.on_update = self._wake
         if opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
@@ -190,11 +187,7 @@ class ManagedLedger:
 
     def advanced(self) -> None:
         """Handle an event of the appender; not for callers."""
-        self._has_advanced = True
-        if self._is_resting:
-            self._wake()
-        else:
-            self.on_change()
+        (self._wake if self._is_resting else self.on_change)()
         for listener in tuple(self._listeners):
             try:
                 listener()
@@ -205,10 +198,6 @@ class ManagedLedger:
         """Handle an event of the appender; not for callers."""
         self._reader.tail = writer
         self._trim_soon()
-
-    def degraded(self) -> None:
-        """Handle an event of the appender; not for callers."""
-        self._wake()
 
     def fenced(self, error: ManagedLedgerFencedError) -> None:
         """Handle an event of the appender; not for callers."""
@@ -406,6 +395,8 @@ class ManagedLedger:
         self.on_event()
         self.on_change()
 
+    degraded = _wake  # an event of the appender; not for callers
+
     def tick(self) -> float:
         """Run periodic work. Return the loop time at which it is due again, unless `on_event` is called before.
 
@@ -417,17 +408,12 @@ class ManagedLedger:
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + self._context.settings.trim_interval_s
             self._trim_soon()
-        cursors = self._cursors.all()
-        if cursors:
+        if cursors := self._cursors.all():
             self._cache.drop_before(min(cursor.read_position for cursor in cursors))
         return self._next_tick_s(now_s)
 
     def _next_tick_s(self, now_s: float) -> float:
-        if self._has_advanced:
-            self._has_advanced = False
-            self._retry_until_s = now_s + _ROLL_RETRY_S
-        is_retrying = now_s < self._retry_until_s and self._appender.is_roll_blocked
-        if is_retrying or self._trimming is not None or not self._cache.is_empty:
+        if self._trimming is not None or not self._cache.is_empty:
             return now_s
         self._is_resting = True
         self._trim_due_s = max(self._trim_due_s, self._next_trim_s(now_s))
@@ -448,8 +434,7 @@ class ManagedLedger:
         return is_left or self.offloads.target is not None
 
     def _trimmable_from_ms(self, records: list[LedgerRecord], tail: int | None) -> int | None:
-        slowest, settings = self._cursors.slowest(), self._context.settings
-        return trimmable_from_ms(records, tail=tail, slowest=slowest, settings=settings)
+        return trimmable_from_ms(records, tail=tail, slowest=self._cursors.slowest(), settings=self._context.settings)
 
     @property
     def must_stay(self) -> bool:

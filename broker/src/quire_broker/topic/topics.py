@@ -527,8 +527,7 @@ class Topics:
         if self._loaded.get(topic.name) is topic:
             del self._loaded[topic.name]
         self._changes.forget(topic)
-        future = self._unloading.pop(topic.name, None)
-        if future is not None:
+        if (future := self._unloading.pop(topic.name, None)) is not None:
             future.set_result(None)
 
     async def _unloaded(self, name: TopicName) -> Topic | None:

@@ -19,6 +19,7 @@ from quire_bookie.errors import (
     NotEnoughBookiesError,
     UnauthorizedError,
 )
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import ABSENT, Check
 from quire_bookie.model import (
     BookieId,
@@ -174,7 +175,7 @@ class FakeWriter:
     def abandon(self) -> None:
         self.fail(LedgerClosedError("abandoned"))
 
-    async def close(self) -> LedgerMetadata:
+    async def close(self, transact: Transact | None = None) -> LedgerMetadata:
         while self._error is None and self.last_add_confirmed < self.last_add_pushed:
             self._progress.clear()
             await self._progress.wait()

@@ -55,6 +55,7 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 _log = logging.getLogger("quire.managed_ledger")
 
 _BLOCKED_S = 60.0  # until the next attempt to roll an unused ledger, unless bookies come or go before
+_ROLL_RETRY_S = 60.0  # after an append: until then each tick tries to roll a ledger that needs a successor
 _PREPARE_S = 1.0  # appends wait this long for a successor, then they continue in the open ledger
 
 
@@ -112,6 +113,7 @@ class Appender:
     ) -> None:
         self.state = AppendState.NO_LEDGER
         self._queue = AppendQueue()
+        self._retry_until_s = 0.0
         self._ledger: WrittenLedger | None = None
         self._tail_counts: ClosedCounts | None = None  # of a tail that is closed and has no successor yet
         self._steps = SwitchSteps(lists, maker, availability, background, clock, new_backoff)
@@ -208,6 +210,7 @@ class Appender:
         batches = queue.take_confirmed(up_to)
         if not batches:
             return
+        self._retry_until_s = self._loop.time() + _ROLL_RETRY_S
         if self._retrying:
             self._retrying = False
             if self.state is AppendState.OPEN:
@@ -292,18 +295,11 @@ class Appender:
         now_s = self._loop.time()
         if self.state is not AppendState.OPEN:
             return inf if self.state is AppendState.REFUSING else now_s + _BLOCKED_S
-        due_s = self._roll_due_s(now_s)
-        return due_s if due_s > now_s else now_s + _BLOCKED_S
-
-    @property
-    def is_roll_blocked(self) -> bool:
-        """Whether the ledger needs a successor that could not be created at the last attempt."""
-        now_s = self._loop.time()
-        return self.state is AppendState.OPEN and self._roll_due_s(now_s) <= now_s
-
-    def _roll_due_s(self, now_s: float) -> float:
         ledger = self._open_ledger()
-        return ledger.opened_s + age_to_roll_s(ledger.load(now_s, degraded=ledger.degraded), self._settings)
+        due_s = ledger.opened_s + age_to_roll_s(ledger.load(now_s, degraded=ledger.degraded), self._settings)
+        if due_s > now_s:
+            return due_s
+        return now_s if now_s < self._retry_until_s else now_s + _BLOCKED_S
 
     async def roll(self) -> None:
         """Change to a new ledger now. Raises errors of the ledger client; then nothing has changed."""
