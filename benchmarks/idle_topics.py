@@ -136,7 +136,7 @@ async def opener(cluster: BrokerCluster, number: int, without: BrokerOfCluster |
 
 
 async def open_all(cluster: BrokerCluster, topics: int, parallel: int, limit_s: float) -> tuple[int, float]:
-    """Open the topics, as many as the time allows. Return their number, and how long it took in s."""
+    """Open the topics until the time is over. Return how many were opened, and how long it took in s."""
     begun, numbers, opened, failed = time.monotonic(), iter(range(topics)), 0, 0
 
     async def some(number: int) -> None:
