@@ -52,6 +52,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/brokers.md",
         "docs/proxy.md",
         "docs/console.md",
+        "docs/tracing.md",
         "docs/metadata.md",
         "docs/replication.md",
         "docs/offload.md",

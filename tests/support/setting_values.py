@@ -44,6 +44,7 @@ STORAGE: dict[str, Any] = {
     "connection_memory_mb": 77,
     "stalled_peer_s": 7,
     "slow_peer_s": 70,
+    "slow_operation_ms": 250,
     "first_request_s": 11,
     "reads_at_once_max": 5,
     "long_polls_max": 55,

@@ -5,7 +5,7 @@ The terms are those of BookKeeper's protocol (ensemble E, write quorum Qw, ack q
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from struct import unpack_from
 from typing import NewType, TypeAlias
 
@@ -30,6 +30,19 @@ ENTRY_HEADER_BYTES = 32
 
 RUN_RECORD_BYTES = 32
 """Header of the journal record of a run. The lengths of its entries, 4 bytes each, and the entries follow."""
+
+
+class ReplicaState(Enum):
+    """How far a bookie is with an entry that its quorum has just stored."""
+
+    STORED = "stored"
+    """It stored the entry before the bookie that completed the quorum."""
+    LAST = "last"
+    """It completed the quorum."""
+    WAITING = "waiting"
+    """It has not answered yet."""
+    LOST = "lost"
+    """It was given up."""
 
 
 class DigestType(IntEnum):

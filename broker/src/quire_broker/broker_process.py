@@ -13,6 +13,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker import __version__
 from quire_broker.balancing.balancing import Balancing
@@ -104,6 +105,7 @@ class _Building:
             self._chance,
             Tier(settings.tier, os.environ),  # which holds the credentials of buckets
             self._memory,
+            SlowLog(settings.slow),
         )
         isolation = Isolation(self._metadata, policies, settings.advertise, self.ports.broker_id)
         balancing = Balancing(
@@ -140,6 +142,7 @@ class _Building:
             budget=PublishBudget(settings.clients.publish_bytes_max),
             publish_limit=PublishLimit(settings.topics.rates.broker_publish),
             memory=self._memory,
+            slow=factory.slow,
             background=self.background,
             clock=clock,
             chance=chance,

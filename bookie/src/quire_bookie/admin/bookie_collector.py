@@ -26,11 +26,17 @@ from quire_bookie.admin.names import (
 from quire_bookie.admin.security_metrics import add_security
 from quire_bookie.exposition.connection_memory import add_connection_memory
 from quire_bookie.exposition.families import Families
+from quire_bookie.exposition.slow_operations import Named, add_slow_operations
 from quire_bookie.metrics import LatencyHistogram, LatencyWindow
 from quire_bookie.server.process import BookieState, RunningBookie
 from quire_bookie.server.upkeep.read_only import ReadOnlyReason
 
 _STATUS = {BookieState.WRITABLE: 1, BookieState.READ_ONLY: 0, BookieState.POISONED: -1, BookieState.STOPPED: -1}
+
+_SLOW: tuple[Named, Named] = (
+    ("quire_bookie_slow_operations_total", "counter", "operations that took slowOperationMs or longer, by kind"),
+    ("quire_bookie_slow_operations_suppressed_total", "counter", "slow operations without a line in the log"),
+)
 
 
 class BookieCollector:
@@ -66,6 +72,7 @@ class BookieCollector:
         ):
             families.add_stats(stats, names, labels)
             self._add_latencies(families, stats, labels, now_s)
+        add_slow_operations(families, bookie.bookie.slow, *_SLOW, labels)
         if self._own_memory:
             add_connection_memory(families, bookie.memory, labels)
 

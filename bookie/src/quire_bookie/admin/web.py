@@ -23,10 +23,12 @@ from quire_bookie.admin.quarantine_api import QuarantineApi
 from quire_bookie.admin.recovery_api import LimboApi, RecoveryApi
 from quire_bookie.admin.routes import ROUTES, register
 from quire_bookie.admin.serving import HttpServing
+from quire_bookie.admin.slow_requests import slow_requests
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery.access import ClusterAccess
@@ -63,9 +65,8 @@ class BookieWeb:
         self._client_lock = asyncio.Lock()
         access = access or AdminAccess()
         checked = access.middleware()
-        app = self.app = web.Application(
-            middlewares=[errors, from_no_other_site, checked], client_max_size=_BODY_BYTES_MAX
-        )
+        checks = [slow_requests(self._slow), errors, from_no_other_site, checked]
+        app = self.app = web.Application(middlewares=checks, client_max_size=_BODY_BYTES_MAX)
         probes = Probes(lambda: self._bookie)
         probes.measure_stalls(app)
         routes = [
@@ -101,6 +102,9 @@ class BookieWeb:
             await self._access.close()
         if self._client is not None:
             await self._client.close()
+
+    def _slow(self) -> SlowLog | None:
+        return None if self._bookie is None else self._bookie.bookie.slow
 
     def _serving(self) -> RunningBookie:
         if self._bookie is None:

@@ -21,6 +21,7 @@ from quire_bookie.settings.journal import JournalSettings
 from quire_bookie.settings.rack import RackSettings
 from quire_bookie.settings.scrubbing import ScrubbingSettings
 from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.slow import SlowSettings
 from quire_bookie.settings.storage import StorageSettings
 
 
@@ -28,7 +29,8 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
     """Return the settings that do not depend on where the bookie runs; the caller adds folders and addresses."""
     disks = config.part(DiskRules)
     storage = config.part(StorageSettings, disk_full_retry_s=disks.interval_s)
-    service = config.part(ServiceSettings, memory=memory_settings(config, machine_memory_bytes()))
+    memory = memory_settings(config, machine_memory_bytes())
+    service = config.part(ServiceSettings, memory=memory, slow=config.part(SlowSettings))
     return BookieSettings(
         data_dir="",
         accept_lost_volumes=config.accept_lost_volumes,

@@ -50,17 +50,23 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Formats an event as one JSON object: time (UTC), level, logger, message, and the traceback of an error."""
+    """Formats an event as one JSON object: time (UTC), level, logger, message, and the traceback of an error.
+
+    A caller that passes `extra={"event": {...}}` adds an object with these fields.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         moment = datetime.fromtimestamp(record.created, UTC)
-        fields = {
+        fields: dict[str, Any] = {
             "time": moment.isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        event = getattr(record, "event", None)
+        if isinstance(event, dict):
+            fields["event"] = event
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         # JSON escapes characters below space. Escape the other control characters too: a parser restores them.

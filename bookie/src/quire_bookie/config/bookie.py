@@ -13,6 +13,7 @@ from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.roles import TextList
+from quire_bookie.config.slow_operations import SlowOperationsConfig
 from quire_bookie.settings.collection import (
     FuseSettings,
     GarbageCollectionSettings,
@@ -35,7 +36,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class StorageConfig(ConnectionMemoryConfig):
+class StorageConfig(ConnectionMemoryConfig, SlowOperationsConfig):
     """Settings of a bookie's journal and storage; shared by `quire bookie` and `quire standalone`."""
 
     SETTINGS: ClassVar[tuple[type, ...]] = (

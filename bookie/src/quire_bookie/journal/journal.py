@@ -25,7 +25,7 @@ from quire_bookie.journal.mark import MARK_NAME, add_witness, create_mark, load_
 from quire_bookie.journal.records import SHUTDOWN_RECORD, explicit_lac_record, fence_record, master_key_record
 from quire_bookie.journal.replay import Deliver, Replay, ReplaySummary
 from quire_bookie.journal.witness import WITNESS_NAME, WitnessRecord, WitnessWriter, load_witness
-from quire_bookie.journal.writer import BatchDone, Done, GroupWriter, JournalStats
+from quire_bookie.journal.writer import BatchDone, Done, GroupTimes, GroupWriter, JournalStats
 from quire_bookie.limits import JOURNAL_FULL_RETRY_S, JOURNAL_WITNESS_S
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 from quire_bookie.settings.journal import JournalSettings
@@ -230,6 +230,11 @@ class Journal:
     def full(self) -> DiskFullError | None:
         """Why the next file could not be created, or None. The bookie should be read-only while it is set."""
         return self._writer.full
+
+    @property
+    def last_group_s(self) -> GroupTimes:
+        """The times of the last durable group."""
+        return self._writer.last_group_s
 
     @property
     def stats(self) -> JournalStats:

@@ -24,7 +24,7 @@ from quire_bookie.errors import DiskFullError
 from quire_bookie.journal.format import JournalPosition
 from quire_bookie.journal.journal import Journal
 from quire_bookie.journal.replay import Deliver, ReplaySummary
-from quire_bookie.journal.writer import BatchDone, Done, JournalStats, run_dones
+from quire_bookie.journal.writer import BatchDone, Done, GroupTimes, JournalStats, run_dones
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import Buffer, LedgerId, Run, RunBatch
 from quire_bookie.settings.journal import JournalSettings
@@ -206,6 +206,10 @@ class Journals:
             journal.start_now()
 
     # ---- state
+    def last_group_s(self, ledger: LedgerId) -> GroupTimes | None:
+        """Return when the last group of a ledger's journal was submitted and became durable; None without journals."""
+        return None if self._unwritten is not None else self._journals[ledger % self._count].last_group_s
+
     @property
     def journals(self) -> tuple[Journal, ...]:
         """The journals, in the order of the folders, for reports on each of them."""

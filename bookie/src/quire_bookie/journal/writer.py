@@ -38,6 +38,8 @@ BatchDone = Callable[[RunBatch, BaseException | None], None]
 """A `done` that receives the affected runs: several journals divide a batch."""
 Item: TypeAlias = Run | RunBatch | bytes
 """A queued item: a run, a batch of runs, or an encoded record. Never split over two groups."""
+GroupTimes: TypeAlias = tuple[float, float]
+"""Loop times at which a group was submitted and became durable."""
 
 
 @dataclass(slots=True)
@@ -148,6 +150,7 @@ class GroupWriter:
         self._starting: asyncio.Handle | None = None
         """The scheduled call of `_start_next` for the first group after an idle time."""
         self._started_s = 0.0
+        self.last_group_s: GroupTimes = (0.0, 0.0)
         self._refusal: StorageError | None = StorageError("the journal has not been replayed yet")
         self.queued_bytes = 0
         self.full: DiskFullError | None = None
@@ -298,7 +301,9 @@ class GroupWriter:
             self._group = group
             self.poison(error)
             return
-        took_s = self._loop.time() - self._started_s
+        now_s = self._loop.time()
+        took_s = now_s - self._started_s
+        self.last_group_s = (self._started_s, now_s)
         stats = self.stats
         stats.groups += 1
         stats.records += group.records

@@ -89,6 +89,8 @@ class AddRequest:
     arrived_s: float = field(default=0.0, compare=False)
     compared: tuple[int, int] | None = field(default=None, compare=False)
     """Set by the server: the state of the ledger in which the entries were found to repeat stored ones."""
+    waited_s: float = field(default=0.0, compare=False)
+    """Set by the server: how long the run waited for space."""
 
 
 @dataclass(slots=True)

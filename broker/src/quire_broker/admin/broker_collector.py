@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 
 from quire_bookie.exposition.connection_memory import add_connection_memory
 from quire_bookie.exposition.families import Families, Names
+from quire_bookie.exposition.slow_operations import Named, add_slow_operations
 from quire_broker.admin.topic_families import namespace_families, topic_families
 from quire_broker.balancing.events import EventKind
 from quire_broker.server.broker import RunningBroker
@@ -54,6 +55,11 @@ WINDOWS: Names = {
     "failed": ("quire_broker_offload_range_failures_total", "counter", "ranges that could not be fetched"),
 }
 
+_SLOW: tuple[Named, Named] = (
+    ("quire_broker_slow_operations_total", "counter", "operations that took slowOperationMs or longer, by kind"),
+    ("quire_broker_slow_operations_suppressed_total", "counter", "slow operations without a line in the log"),
+)
+
 
 class BrokerCollector:
     """Collects the metrics of a broker: its own, then those of each namespace with loaded topics, or of each topic."""
@@ -83,6 +89,7 @@ def _families(broker: RunningBroker) -> Families:
     ):
         families.add(name, "gauge", text, value, labels)
     add_connection_memory(families, broker.memory, labels)
+    add_slow_operations(families, broker.parts.slow, *_SLOW, labels)
     _add_balancing(families, broker, labels)
     _add_tls(families, broker, labels)
     families.add_stats(broker.parts.stats, SERVER, labels)

@@ -12,6 +12,7 @@ from quire_bookie.admin.bounded_http import BoundedHttp
 from quire_bookie.admin.origin import from_no_other_site
 from quire_bookie.admin.routes import register
 from quire_bookie.admin.scraping import measure_stalls
+from quire_bookie.admin.slow_requests import slow_requests
 from quire_bookie.env.background import Background
 from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_bookie.settings.http import HttpLimits
@@ -101,7 +102,16 @@ def all_routes() -> Iterator[Route]:
 
 def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web.Application:
     """Return an application with all routes of a broker. `collectors`: metrics of other services in this process."""
-    checks = [audited, errors_as_json, from_no_other_site, answered_without_metadata, authorized, forwarded_to_owner]
+    slow = slow_requests(lambda: broker.parts.slow)
+    checks = [
+        slow,
+        audited,
+        errors_as_json,
+        from_no_other_site,
+        answered_without_metadata,
+        authorized,
+        forwarded_to_owner,
+    ]
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[publishing.PUBLISHING] = asyncio.Semaphore(PUBLISHED_BY_HTTP_MAX)

@@ -14,6 +14,7 @@ from quire_bookie.metadata.url import EtcdLocation, parse_metadata_url
 from quire_bookie.model import DigestType
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.settings.recovery import RecoverySettings
+from quire_bookie.settings.slow import SlowSettings
 from quire_broker.cli.access_settings import access_settings
 from quire_broker.cli.offload_settings import offload_settings
 from quire_broker.config.broker import (
@@ -125,6 +126,7 @@ def serving_settings(
         schemas=config.part(SchemaBounds),
         metrics=config.part(MetricsSettings),
         console=config.part(ConsoleSettings),
+        slow=config.part(SlowSettings),
         memory=memory_settings(config, machine_memory_bytes()),
     )
 

@@ -12,6 +12,7 @@ from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
+from quire_bookie.config.slow_operations import SlowOperationsConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
 from quire_bookie.limits import FRAME_LENGTH_BYTES
 from quire_bookie.settings.service import ServiceSettings
@@ -122,7 +123,9 @@ class BacklogQuotaConfig(ProcessConfig):
     )
 
 
-class ServingConfig(OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig):
+class ServingConfig(
+    OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig, SlowOperationsConfig
+):
     """Settings of the services of a broker."""
 
     SETTINGS: ClassVar[tuple[type, ...]] = (

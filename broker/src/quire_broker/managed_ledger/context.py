@@ -7,6 +7,7 @@ from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
 from quire_broker.managed_ledger.deletion import Deletions
@@ -35,6 +36,7 @@ class ManagedLedgerContext:
     settings: ManagedLedgerSettings
     memory: ConnectionMemory
     """Memory budget of the process's connections. Running reads count in it."""
+    slow: SlowLog
 
     def backoff(self) -> Backoff:
         """Return a new back-off."""

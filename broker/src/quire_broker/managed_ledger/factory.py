@@ -8,6 +8,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import MetadataStore
@@ -46,12 +47,14 @@ class ManagedLedgerFactory:
         chance: Chance,
         tier: Tier | None = None,
         memory: ConnectionMemory | None = None,
+        slow: SlowLog | None = None,
     ) -> None:
         """Create a factory. `tier`.
 
-        The buckets of this broker, none by default. `memory`: bounds the bytes of reads.
+        The buckets of this broker, none by default. `memory`: bounds the bytes of reads. `slow`: logs slow operations.
         """
         self._memory = memory or ConnectionMemory()
+        self.slow = slow or SlowLog()
         self.tier = tier or Tier()
         self.cache = EntryCache(settings.cache_bytes)
         self._client = client
@@ -206,6 +209,7 @@ class ManagedLedgerFactory:
             self._chance,
             settings,
             self._memory,
+            self.slow,
         )
 
     def find(self, name: str) -> ManagedLedger | None:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check
-from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata, ReplicaState
 from quire_broker.managed_ledger.stored_passwords import AcceptStored
 from quire_broker.offload.segment_writer import StoredEntries
 
@@ -86,6 +86,10 @@ class Writer(Handle, Protocol):
     @property
     def last_add_confirmed(self) -> EntryId:
         """The id of the last confirmed entry."""
+        ...
+
+    def replica_states(self, entry: EntryId) -> Mapping[BookieId, ReplicaState]:
+        """Return how far each bookie of an entry is, while the listener learns that it is stored."""
         ...
 
     def submit(self, payloads: Sequence[Payload]) -> EntryId:

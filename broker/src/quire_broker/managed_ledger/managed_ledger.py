@@ -19,7 +19,6 @@ from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import Node
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
-from quire_broker.managed_ledger.appending.appender import Appender
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState
 from quire_broker.managed_ledger.claim import Claim
 from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
@@ -36,10 +35,11 @@ from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened, open_list
+from quire_broker.managed_ledger.parts import open_appender, open_reader
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
 from quire_broker.managed_ledger.preparation import Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
-from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, EntryReader, find_first
+from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, find_first
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 
@@ -68,6 +68,9 @@ class ManagedLedger:
     failed may still be stored.
     """
 
+    held: Callable[[float], None]
+    """`held(seconds)`: note that a limit held the next append back, for the log of slow operations."""
+
     def __init__(self, context: ManagedLedgerContext, opened: Opened, cache: TopicCache) -> None:
         """Use `open_managed_ledger` instead."""
         self.name = context.name
@@ -82,9 +85,7 @@ class ManagedLedger:
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
         self._cache = cache
-        self._reader = EntryReader(
-            context.client, self._ledgers, cache, context.background, context.settings, context.tier, context.memory
-        )
+        self._reader = open_reader(context, self._ledgers, cache)
         self._trim_lock = asyncio.Lock()
         """Held from the choice of the ledgers to trim until they have left the list."""
         self.offloads = Offloads(context, self._lists, self._trim_lock, self._lost_list)
@@ -100,17 +101,9 @@ class ManagedLedger:
         )
         self.compacted = CompactedLedgers(context, self._cursors)
         """Its compacted ledger, if it has one."""
-        self._appender = Appender(
-            self._lists,
-            context.maker,
-            context.availability,
-            self,
-            context.background,
-            context.clock,
-            context.settings,
-            context.backoff,
-        )
+        self._appender = open_appender(context, self._lists, self)
         self.append = self._appender.append
+        self.held = self._appender.held
         self.opened_ms = context.clock.now_ms()
         """When this broker opened it."""
         self._listeners: list[Callable[[], None]] = []

@@ -18,6 +18,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
+from quire_bookie.settings.slow import SlowSettings
 from quire_broker import limits
 from quire_broker.balancing.balancing import Balancing
 from quire_broker.balancing.plan.loads import BrokerId
@@ -93,6 +94,7 @@ class BrokerSettings:
     balancing: BalancingSettings = field(default_factory=BalancingSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
+    slow: SlowSettings = field(default_factory=SlowSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
 
@@ -251,6 +253,7 @@ class RunningBroker:
             settings.pending_publishes_max,
             self._session,
             self.memory,
+            self.parts.slow,
         )
 
     def _session(self, connection: Connection) -> Session:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.env.tls import common_name
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
@@ -57,7 +58,12 @@ class Connection(asyncio.Protocol):
         pending_max: int,
         make_handler: "Callable[[Connection], Handler]",
         memory: ConnectionMemory | None = None,
+        slow: SlowLog | None = None,
     ) -> None:
+        self._slow = slow
+        self._unread_since_s = 0.0
+        self._held_since_s: float | None = None
+        """When a rate of publishing stopped the frames, if one does."""
         self._memory = memory or ConnectionMemory()
         self._account = self._memory.open(self)
         self._socket: asyncio.Transport | None = None
@@ -151,11 +157,16 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read our answers: stop reading from it."""
+        self._unread_since_s = self._loop.time()
         self._pause(_WRITES)
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._resume(_WRITES)
+        if self._slow is not None:
+            waited_s = self._loop.time() - self._unread_since_s
+            if waited_s >= self._slow.after_s:
+                self._slow.note("send", waited_s, {"client": self.peer, "unsent_bytes": self.unsent_bytes()})
         self._settle()
         self._notify_writable()
 
@@ -306,6 +317,8 @@ class Connection(asyncio.Protocol):
         if rest is not None:
             self._frames.appendleft(rest)
         self._throttled = True
+        if self._held_since_s is None:
+            self._held_since_s = self._loop.time()
         self._rate_ready = ready_s
         self._pause(_RATE)
         self._check_rate_later()
@@ -324,7 +337,13 @@ class Connection(asyncio.Protocol):
         except PeerProtocolError as error:
             self._violated(error)
         if not self._throttled:  # one of the frames may exceed the rate again
+            self._held_since_s = None
             self._resume(_RATE)
+
+    @property
+    def held_s(self) -> float:
+        """How long a rate of publishing has held back the frame that is handled now."""
+        return 0.0 if self._held_since_s is None else self._loop.time() - self._held_since_s
 
     def _budget_freed(self) -> None:
         self._resume(_BUDGET)

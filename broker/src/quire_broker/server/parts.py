@@ -6,6 +6,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_broker.ownership.lookup import Lookups
 from quire_broker.policies.store import PolicyStore
 from quire_broker.schemas.registry import SchemaRegistry
@@ -67,6 +68,7 @@ class BrokerParts:
     publish_limit: PublishLimit
     """Of all topics together."""
     memory: ConnectionMemory
+    slow: SlowLog
     background: Background
     clock: WallClock
     chance: Chance

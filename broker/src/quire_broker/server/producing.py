@@ -212,7 +212,7 @@ class Producing:
         stats.bytes_in += size_bytes
         self._connection.publish_taken(len(sends), size_bytes)
         before = len(sends)
-        taken = topic.publish(producer, sends)
+        taken = topic.publish(producer, sends, self._connection.held_s if limits_in_force else 0.0)
         if taken < before:  # the topic failed in between: drop the rest, the client sends it again
             rest = sends[taken:]
             self._connection.publish_done(len(rest), sum(len(send.entry) for send in rest))

@@ -102,7 +102,7 @@ class NonPersistentTopic:
         self.remove_producer(producer)
         producer.link.close_producer(producer)
 
-    def publish(self, producer: Producer, sends: Iterable[Send]) -> int:
+    def publish(self, producer: Producer, sends: Iterable[Send], held_s: float = 0.0) -> int:
         """Answer a run of sends, then offer it to every subscription. Return how many were accepted."""
         entries: list[tuple[EntrySummary, Delivery]] = []
         taken = 0

@@ -147,8 +147,8 @@ class ServedTopic(Protocol):
         """Close a producer from the broker's side."""
         ...
 
-    def publish(self, producer: Producer, sends: Iterable[Send]) -> int:
-        """Take a run of sends. Return how many were accepted."""
+    def publish(self, producer: Producer, sends: Iterable[Send], held_s: float = 0.0) -> int:
+        """Take a run of sends, which a limit has held back. Return how many were accepted."""
         ...
 
     async def subscribed(self, name: str, spec: ConsumerSpec) -> ServedSubscription:

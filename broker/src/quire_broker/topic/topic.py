@@ -276,12 +276,15 @@ class Topic:
         else:
             self._fail(error)
 
-    def publish(self, producer: Producer, sends: Iterable[Send]) -> int:
+    def publish(self, producer: Producer, sends: Iterable[Send], held_s: float = 0.0) -> int:
         """Append a run of sends, in one loop iteration. Answers are sent through the producer's link, in order.
 
+        `held_s`: how long a rate of publishing has held the run back.
         Returns how many were accepted. The others, after a failure, are never answered: the producer is closed.
         """
         self._active()
+        if held_s:
+            self.ledger.held(held_s)
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         rules = self.message_rules if self.message_rules.active else None

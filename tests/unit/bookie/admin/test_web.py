@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +16,14 @@ from quire_bookie.admin.web import BookieWeb
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.server.process import BookieState, RunningBookie
-from tests.support.bookie_world import BookieWorld
+from quire_bookie.settings.service import ServiceSettings
+from quire_bookie.settings.slow import SlowSettings
+from tests.support.bookie_world import SETTINGS, BookieWorld
 from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
 
 
@@ -60,8 +63,8 @@ class Admin:
 
 
 @pytest.fixture
-async def admin() -> AsyncIterator[Admin]:
-    world = BookieWorld()
+async def admin(request: pytest.FixtureRequest) -> AsyncIterator[Admin]:
+    world = BookieWorld(settings=getattr(request, "param", SETTINGS))
     running = await world.start()
     assert world.session is not None
     web = BookieWeb(
@@ -97,7 +100,7 @@ async def test_before_the_bookie_serves_the_probes_fail(admin: Admin) -> None:
 async def test_a_read_only_bookie_is_healthy_but_not_ready(
     admin: Admin, state: BookieState, health: tuple[int, str], ready: tuple[int, str]
 ) -> None:
-    bookie: Any = SimpleNamespace(state=state)
+    bookie: Any = SimpleNamespace(state=state, bookie=SimpleNamespace(slow=SlowLog()))
     admin.web.serve(bookie)
     assert await admin.ask("GET", "/healthz") == health
     assert await admin.ask("GET", "/readyz") == ready
@@ -308,3 +311,21 @@ async def test_expanding_the_storage_is_refused_until_the_next_start(admin: Admi
     status, answer = await admin.ask("PUT", "/api/v1/bookie/expand_storage")
     assert status == 409
     assert "allowStorageExpansion" in answer["reason"]
+
+
+ALL_SLOW = replace(SETTINGS, service=ServiceSettings(slow=SlowSettings(1e-9)))
+
+
+@pytest.mark.parametrize("admin", [ALL_SLOW], indirect=True)
+async def test_slow_requests_and_adds_are_logged_and_counted(admin: Admin, caplog: pytest.LogCaptureFixture) -> None:
+    admin.web.serve(admin.bookie)
+    ledger = await admin.ledger(b"one")
+    assert (await admin.ask("GET", "/api/v1/none"))[0] == 404
+    text = await admin.get("/metrics")
+    events = [vars(record)["event"] for record in caplog.records if record.name == "quire.slow"]
+    (add,) = [event for event in events if event["operation"] == "add" and event["ledger"] == ledger]
+    parts = [add[part] for part in ("space_ms", "queue_ms", "journal_ms", "answer_ms")]
+    assert sum(parts) == pytest.approx(add["took_ms"], abs=0.5)
+    (request,) = [event for event in events if event["operation"] == "admin"][:1]
+    assert (request["method"], request["path"], request["status"]) == ("GET", "/api/v1/none", 404)
+    assert f'quire_bookie_slow_operations_total{{bookie="{admin.bookie.bookie_id}",operation="admin"}} 1.0' in text

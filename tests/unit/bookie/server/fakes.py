@@ -29,6 +29,8 @@ class FakeJournal:
         self.turn_over: Callable[[], None] | None = None
         """Called after a sync: the bookie's work at the end of that loop iteration."""
         self._waiting: list[tuple[list[JournalRecord], Done]] = []
+        self.group_s: tuple[float, float] | None = None
+        """When the last group was submitted and became durable."""
 
     def append_run(self, run: Run, done: Done) -> None:
         """Append entries."""
@@ -54,6 +56,10 @@ class FakeJournal:
         """Append an explicit LAC."""
         self.appended.append(("lac", ledger))
         self._waiting.append(([ExplicitLacRecord(ledger, packet)], done))
+
+    def last_group_s(self, ledger: LedgerId) -> tuple[float, float] | None:
+        """Return what a test set."""
+        return self.group_s
 
     def start_now(self) -> None:
         """Do nothing: tests call `settle`."""
@@ -273,12 +279,17 @@ class FakeConnection:
         self.paused = 0
         self.memory = ConnectionMemory()
         self.sent: list[bytes] = []
+        self.client = "client"
 
     def send(self, buffers: Sequence[Buffer], answers: int = 1) -> None:
         """Collect responses."""
         self.unanswered -= answers
         if not self.is_gone:
             self.sent.append(b"".join(buffers))
+
+    def unsent_bytes(self) -> int:
+        """Return 0: the client reads at once."""
+        return 0
 
     def close_if_answered(self) -> None:
         """Do nothing: a fake never closes."""

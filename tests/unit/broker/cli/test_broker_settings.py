@@ -38,6 +38,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "connection_memory_mb": 77,
     "stalled_peer_s": 7,
     "slow_peer_s": 70,
+    "slow_operation_ms": 250,
     "retention_minutes": 14,
     "retention_mb": 15,
     "retention_check_interval_s": 16,

@@ -29,6 +29,7 @@ from quire_bookie.model import (
     LedgerId,
     LedgerMetadata,
     LedgerState,
+    ReplicaState,
     Segment,
 )
 from quire_bookie.quorum.wanted_copies import narrowed
@@ -112,6 +113,11 @@ class FakeWriter:
     @property
     def metadata_check(self) -> Check:
         return Check(f"/ledgers/{self.ledger_id}", ABSENT)  # the fake keeps them elsewhere
+
+    def replica_states(self, entry: EntryId) -> dict[BookieId, ReplicaState]:
+        ensemble = self.metadata.segments[-1].ensemble
+        states = (ReplicaState.STORED, ReplicaState.LAST, ReplicaState.WAITING)
+        return dict(zip(ensemble, states, strict=False))
 
     def submit(self, payloads: Sequence[Payload]) -> EntryId:
         if self._error is not None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.errors import PeerProtocolError
 from quire_broker import limits
 from quire_broker.server.budget import PublishBudget
@@ -400,3 +401,43 @@ def test_frames_that_wait_end_with_their_connection_and_may_violate_the_protocol
         return len(handler.frames), transport.closed, len(refusing.frames)
 
     assert simulate(scenario, seed=1) == (1, True, 1)
+
+
+# slow operations
+
+
+def test_a_frame_knows_how_long_a_rate_held_it_back() -> None:
+    async def scenario(loop: SimLoop) -> tuple[float, list[float], float]:
+        connection, _, handler = throttled({1: 5.0, 2: 7.5})
+        held: list[float] = []
+        handle = handler.handle
+
+        def noting(frame: Frame) -> None:
+            held.append(connection.held_s)
+            handle(frame)
+
+        handler.handle = noting  # type: ignore[method-assign]
+        before = connection.held_s
+        connection.data_received(commands.PING * 3)
+        await asyncio.sleep(10)
+        after = connection.held_s
+        connection.connection_lost(None)
+        return before, held, after
+
+    assert simulate(scenario, seed=1) == (0.0, [0.0, 5.0, 7.5], 0.0)
+
+
+def test_a_client_that_reads_nothing_for_long_is_logged_when_it_reads_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(loop: SimLoop) -> None:
+        handler, log = Handler(), SlowLog()
+        connection = Connection(PublishBudget(1000), 100_000, 3600.0, 10, lambda _: handler, slow=log)
+        connection.connection_made(Transport())  # type: ignore[arg-type]
+        for pause_s in (0.5, 2.0):
+            connection.pause_writing()
+            await asyncio.sleep(pause_s)
+            connection.resume_writing()
+        connection.connection_lost(None)
+
+    simulate(scenario, seed=1)
+    lines = [record.getMessage() for record in caplog.records if record.name == "quire.slow"]
+    assert lines == ["operation=send took_ms=2000.0 client=/127.0.0.1:5 unsent_bytes=0"]

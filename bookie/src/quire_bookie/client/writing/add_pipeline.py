@@ -27,7 +27,7 @@ from quire_bookie.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, ReplicaState
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
 from quire_bookie.settings.client import ClientSettings
@@ -129,6 +129,7 @@ class AddPipeline:
         self._settings = settings
         self._owner = owner
         self._kept: deque[SentRun] = deque()
+        self._answered_last: BookieId | None = None
         self._retries: dict[BookieId, _Retry] = {}
         # With a quorum timeout every push starts the timer unless it runs, otherwise only above this many bytes.
         self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
@@ -158,6 +159,19 @@ class AddPipeline:
     def is_settled(self) -> bool:
         """Whether every living replica has acknowledged everything."""
         return self._tracker.settled == self.pushed
+
+    def replica_states(self, entry: EntryId) -> dict[BookieId, ReplicaState]:
+        """Return how far each bookie of the entry's write set is. Called while `adds_confirmed` reports the entry."""
+        states: dict[BookieId, ReplicaState] = {}
+        for position in self._write_sets[entry % len(self._ensemble)]:
+            bookie = self._ensemble[position]
+            if bookie not in self._living:
+                states[bookie] = ReplicaState.LOST
+            elif self._tracker.first_unanswered(position) <= entry:
+                states[bookie] = ReplicaState.WAITING
+            else:
+                states[bookie] = ReplicaState.LAST if bookie == self._answered_last else ReplicaState.STORED
+        return states
 
     # ---- sending
     def push(self, frames: bytes, count: int, length: int) -> EntryId:
@@ -201,6 +215,7 @@ class AddPipeline:
         position = self._living.get(bookie)
         if position is None:
             return  # too late: the bookie was given up
+        self._answered_last = bookie
         self._tracker.acked(first, count, position)
         if self._retries and (retry := self._retries.get(bookie)) is not None and not retry.refused:
             del self._retries[bookie]

@@ -44,6 +44,7 @@ from quire_bookie.model import (
     LedgerId,
     LedgerMetadata,
     LedgerState,
+    ReplicaState,
 )
 
 _ADD_FRAME_OVERHEAD_BYTES = 4 + 4 + 20 + ENTRY_HEADER_BYTES
@@ -227,6 +228,10 @@ class LedgerWriter:
     def ensemble_changes(self) -> int:
         """The number of ensemble changes by this writer."""
         return self._changes.changes
+
+    def replica_states(self, entry: EntryId) -> dict[BookieId, ReplicaState]:
+        """Return how far each bookie of the entry's write set is. Only while the listener learns of the entry."""
+        return self._pipeline.replica_states(entry)
 
     # ---- appending
     def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:

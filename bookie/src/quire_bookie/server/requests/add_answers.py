@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from quire_bookie.model import RunBatch
 from quire_bookie.server.requests.connections import Connection
+from quire_bookie.server.requests.slow_adds import SlowAdds
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.wire import server_codec, server_v2
 from quire_bookie.wire.messages import AddBatch, AddRequest, Status
@@ -17,7 +18,9 @@ from quire_bookie.wire.messages import AddBatch, AddRequest, Status
 class AddAnswers:
     """Gathers and sends OK responses. `end_turn_soon` schedules a call of `send` at the end of this loop iteration."""
 
-    def __init__(self, stats: BookieStats, end_turn_soon: Callable[[], None]) -> None:
+    def __init__(self, stats: BookieStats, end_turn_soon: Callable[[], None], slow: SlowAdds) -> None:
+        self._slow = slow
+        self._slow_s = slow.after_s
         self._latency = stats.add_seconds
         self._end_turn_soon = end_turn_soon
         self._loop = asyncio.get_running_loop()
@@ -47,7 +50,11 @@ class AddAnswers:
             connection.send((server_v2.encode_rows(rows, request.header, status),), count)
         if status is Status.OK:
             # Requests handled together arrived in one loop iteration.
-            self._latency.observe(self._loop.time() - gathered[0][1].arrived_s, batch.entries)
+            now_s = self._loop.time()
+            took_s = now_s - gathered[0][1].arrived_s
+            self._latency.observe(took_s, batch.entries)
+            if took_s >= self._slow_s and batch.entries:
+                self._slow.batch(gathered[0], batch, now_s)
 
     def send(self) -> None:
         """Send the gathered responses on their connection."""
@@ -67,4 +74,6 @@ class AddAnswers:
             together += count
             answers += count
         self._latency.observe(now_s - arrived_s, together)
+        if now_s - requests[0].arrived_s >= self._slow_s:
+            self._slow.run(connection, requests[0], now_s)
         connection.send((server_codec.encode_ok_adds(requests),), answers)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.limits import REQUESTS_PER_TURN, WAITING_REQUEST_BYTES
 from quire_bookie.model import LedgerId
 from quire_bookie.server.requests.add_answers import AddAnswers
@@ -23,6 +24,7 @@ from quire_bookie.server.requests.ledger_loading import LedgerLoading
 from quire_bookie.server.requests.long_polls import LongPolls
 from quire_bookie.server.requests.ports import JournalPort, StoragePort
 from quire_bookie.server.requests.reads import Reads
+from quire_bookie.server.requests.slow_adds import SlowAdds
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import server_codec
@@ -69,11 +71,12 @@ class Bookie:
         self.stats = stats = BookieStats()
         self._condition = condition = Condition(on_disk_full)
         self._loading = loading = LedgerLoading(journal, storage, stats)
-        self._reads = Reads(storage, settings, stats, memory)
+        self.slow = slow = SlowLog(settings.slow)
+        self._reads = Reads(storage, settings, stats, memory, slow)
         polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
         self._long_polls = polls
         self._forces = Forces(journal, storage, stats, condition, loading, self._reads.bound)
-        answers = AddAnswers(stats, self._end_turn_soon)
+        answers = AddAnswers(stats, self._end_turn_soon, SlowAdds(slow, journal))
         self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers, memory)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
         self._infos = BookieInfos(storage, stats, condition, loading, self._reads.bound, disk_space)

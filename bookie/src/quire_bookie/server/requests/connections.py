@@ -416,6 +416,11 @@ class Connection(asyncio.Protocol):
         return self._transport is not None and not self._upgrading and not self._transport.is_closing()
 
     @property
+    def client(self) -> str:
+        """The host of the client."""
+        return self._address
+
+    @property
     def is_gone(self) -> bool:
         """Whether the connection is closed, so that no response can be sent."""
         return self._transport is None

@@ -86,9 +86,12 @@ class Overload:
             return
         for queue in (self._priority, self._normal):
             while queue and self._attempt(*queue[0][:2]):
-                self._let_go(*queue.popleft()[:2])
+                connection, request, since_s = queue.popleft()
+                self._let_go(connection, request)
+                now_s = asyncio.get_running_loop().time()
+                request.waited_s = now_s - since_s
                 if queue is self._normal:
-                    self._fitted_s = asyncio.get_running_loop().time()
+                    self._fitted_s = now_s
                     self._refusing = False
         self.holds_back = bool(self._normal) or self._refusing
 

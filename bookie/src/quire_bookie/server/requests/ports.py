@@ -40,6 +40,10 @@ class JournalPort(Protocol):
         """Begin to log the records appended in this loop step; no further ones are appended in it."""
         ...
 
+    def last_group_s(self, ledger: LedgerId, /) -> tuple[float, float] | None:
+        """Return when the last group of a ledger's journal was submitted and became durable; None without a journal."""
+        ...
+
     def append_force(self, done: Done, /) -> None:
         """Log nothing; call `done` once everything appended so far is durable in all journals."""
         ...

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.env.connection_memory import ConnectionMemory
+from quire_bookie.env.slow_log import SlowLog, Value
 from quire_bookie.limits import (
     READ_RUN_BYTES_PER_TURN,
     READ_RUN_ENTRIES_PER_TURN,
@@ -42,8 +43,15 @@ class Reads:
     """Schedules and counts all reads of a bookie."""
 
     def __init__(
-        self, storage: StoragePort, settings: ServiceSettings, stats: BookieStats, memory: ConnectionMemory
+        self,
+        storage: StoragePort,
+        settings: ServiceSettings,
+        stats: BookieStats,
+        memory: ConnectionMemory,
+        slow: SlowLog,
     ) -> None:
+        self._slow = slow
+        self._slow_s = slow.after_s
         self._answers = ReadAnswers(storage, settings)
         self._settings = settings
         self._stats = stats
@@ -125,7 +133,21 @@ class Reads:
             stats = self._stats
             stats.reads += count
             stats.read_bytes += size_bytes - count * READ_ANSWER_BYTES
-            stats.read_seconds.observe(self._loop.time() - run.arrived_s, count)
+            took_s = self._loop.time() - run.arrived_s
+            stats.read_seconds.observe(took_s, count)
+            if took_s >= self._slow_s:
+                self._slow.note(
+                    "read",
+                    took_s,
+                    {
+                        "client": connection.client,
+                        "ledger": run.ledger,
+                        "first": run.entries[at],
+                        "entries": count,
+                        "bytes": size_bytes,
+                        "unsent_bytes": connection.unsent_bytes(),
+                    },
+                )
         return count
 
     def _count_turn(self, reads: int, size_bytes: int) -> None:
@@ -188,10 +210,12 @@ class Reads:
     async def _read(self, connection: Connection, request: AnyRead) -> int:
         """Read once there is memory for the largest possible response, and send; return the entry's bytes."""
         reserved = self._answers.bytes_max(request)
+        began_s = self._loop.time()
         await connection.memory.reserve(reserved)
         try:
+            ready_s = self._loop.time()
             answer = await self._answers.answer(request)
-            self._send(connection, request, answer)
+            self._send(connection, request, answer, (began_s, ready_s))
             return answer.entry_bytes
         finally:
             connection.memory.give_back(reserved)
@@ -246,7 +270,10 @@ class Reads:
             self.bound.count_out(connection)
 
     # ---- answers
-    def _send(self, connection: Connection, request: AnyRead, answer: Answer) -> None:
+    def _send(
+        self, connection: Connection, request: AnyRead, answer: Answer, times: tuple[float, float] | None = None
+    ) -> None:
+        """Send and count. `times`: when the turn of the request came, and when its read began."""
         connection.send(answer.buffers)
         self._stats.read_bytes += answer.entry_bytes
         failed = answer.status is not Status.OK
@@ -266,8 +293,43 @@ class Reads:
                 self._stats.entry_lists += 1
                 self._stats.entry_lists_failed += failed
                 return
+        took_s = self._loop.time() - arrived_s
         if not failed:
-            latency.observe(self._loop.time() - arrived_s)
+            latency.observe(took_s)
+        if took_s >= self._slow_s and isinstance(request, ReadRequest | BatchReadRequest):
+            self._note_slow(connection, request, answer, took_s, times)
+
+    def _note_slow(
+        self,
+        connection: Connection,
+        request: ReadRequest | BatchReadRequest,
+        answer: Answer,
+        took_s: float,
+        times: tuple[float, float] | None,
+    ) -> None:
+        parts: dict[str, Value] = {}
+        if times is not None:
+            began_s, ready_s = times
+            answered_s = request.arrived_s + took_s
+            parts = {
+                "queue_s": began_s - request.arrived_s,
+                "memory_s": ready_s - began_s,
+                "disk_s": answered_s - ready_s,
+            }
+        self._slow.note(
+            "fence" if request.fence else "read",
+            took_s,
+            {
+                "client": connection.client,
+                "ledger": request.ledger,
+                "first": request.first if isinstance(request, BatchReadRequest) else request.entry,
+                "entries": answer.entries,
+                "bytes": answer.entry_bytes,
+                "status": answer.status.name,
+                **parts,
+                "unsent_bytes": connection.unsent_bytes(),
+            },
+        )
 
     def _count_read(self, request: ReadRequest | BatchReadRequest, status: Status) -> LatencyHistogram:
         stats = self._stats

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger.ledger_port import Payload
@@ -32,13 +32,35 @@ class AppendStats:
     resubmitted: int = 0
 
 
+class AppendTimes(NamedTuple):
+    """When the appends of a batch went on, in loop time."""
+
+    held_s: float = 0.0
+    """How long a limit held the first of them back before."""
+    queued_s: float = 0.0
+    submitted_s: float = 0.0
+
+    @property
+    def began_s(self) -> float:
+        """When the first of them arrived."""
+        return self.queued_s - self.held_s
+
+
 class AppendBatch:
     """The entries of one submit with their callbacks, as parallel lists, and the id of the first entry."""
 
-    __slots__ = ("dones", "entries", "first", "size_bytes")
+    __slots__ = ("dones", "entries", "first", "size_bytes", "times")
 
-    def __init__(self, first: int, entries: list[Payload], dones: list[AppendDone], size_bytes: int) -> None:
+    def __init__(
+        self,
+        first: int,
+        entries: list[Payload],
+        dones: list[AppendDone],
+        size_bytes: int,
+        times: AppendTimes = AppendTimes(),  # noqa: B008  immutable
+    ) -> None:
         assert len(entries) == len(dones) > 0
+        self.times = times
         self.first = first
         self.entries = entries
         self.dones = dones
@@ -53,7 +75,7 @@ class AppendBatch:
         """Remove the first `count` entries and return them as a separate batch."""
         entries = self.entries[:count]
         assert 0 < count < len(self.dones)
-        head = AppendBatch(self.first, entries, self.dones[:count], sizes(entries))
+        head = AppendBatch(self.first, entries, self.dones[:count], sizes(entries), self.times)
         self.first += count
         self.entries = self.entries[count:]
         self.dones = self.dones[count:]
@@ -70,6 +92,10 @@ class AppendQueue:
         """Entries that no ledger has yet, with their callbacks in `waiting_dones`."""
         self.waiting_dones: list[AppendDone] = []
         self.in_flight: deque[AppendBatch] = deque()
+        self.since_s = 0.0
+        """When the first of the waiting appends was queued; its owner sets it."""
+        self.held_s = 0.0
+        """How long a limit held back an append that waits; its owner sets it."""
 
     def take(self, count: int) -> tuple[list[Payload], list[AppendDone]]:
         """Remove the first `count` waiting appends and return them."""
@@ -90,6 +116,7 @@ class AppendQueue:
         """Note that a ledger accepted the batch."""
         assert not self.in_flight or batch.first == self.in_flight[-1].last + 1, "entry ids of a ledger have no gaps"
         self.in_flight.append(batch)
+        self.held_s = 0.0
 
     def take_confirmed(self, up_to: int) -> list[AppendBatch]:
         """Remove the appends up to this entry id from those in flight and return them."""
@@ -114,9 +141,21 @@ class AppendQueue:
             except Exception:  # noqa: BLE001  an error in one callback must not stop the confirmation of later appends
                 _log.exception("an append's callback failed")
 
+    @property
+    def pending(self) -> int:
+        """The number of appends in flight and waiting."""
+        return sum(len(batch.dones) for batch in self.in_flight) + len(self.waiting)
+
+    @property
+    def oldest_s(self) -> float:
+        """When the oldest pending append began."""
+        return self.in_flight[0].times.began_s if self.in_flight else self.since_s - self.held_s
+
     def requeue(self) -> bool:
         """Let everything in flight wait again, in order. Return whether there was anything."""
         behind = list(self.in_flight)
+        if behind:
+            self.held_s, self.since_s, _ = behind[0].times
         self.in_flight.clear()
         self.stats.resubmitted += sum(len(batch.dones) for batch in behind)
         entries = [entry for batch in behind for entry in batch.entries]

@@ -24,10 +24,17 @@ from typing import Protocol
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.model import EntryId
-from quire_broker.managed_ledger.appending.append_queue import AppendBatch, AppendDone, AppendQueue, AppendStats
+from quire_broker.managed_ledger.appending.append_queue import (
+    AppendBatch,
+    AppendDone,
+    AppendQueue,
+    AppendStats,
+    AppendTimes,
+)
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, ClosedCounts, LedgerMaker
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState, SwitchPacing, SwitchSteps, next_state
 from quire_broker.managed_ledger.appending.rollover import (
@@ -38,6 +45,7 @@ from quire_broker.managed_ledger.appending.rollover import (
     is_overgrown,
     reason_to_roll,
 )
+from quire_broker.managed_ledger.appending.slow_appends import SlowAppends
 from quire_broker.managed_ledger.appending.written_ledger import WrittenLedger
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
@@ -110,7 +118,10 @@ class Appender:
         clock: WallClock,
         settings: ManagedLedgerSettings,
         new_backoff: Callable[[], Backoff],
+        slow: SlowLog,
     ) -> None:
+        self._slow = SlowAppends(slow, lists.name)
+        self._slow_s = slow.after_s
         self.state = AppendState.NO_LEDGER
         self._queue = AppendQueue()
         self._retry_until_s = 0.0
@@ -157,16 +168,22 @@ class Appender:
         queue.waiting_dones.append(done)
         if not self._flush_due:
             self._flush_due = True
+            if len(queue.waiting) == 1:
+                queue.since_s = self._loop.time()
             self._loop.call_soon(self._flush)
+
+    def held(self, held_s: float) -> None:
+        """Note that a limit held the next append back for that time."""
+        self._queue.held_s = max(self._queue.held_s, held_s)
 
     def _flush(self) -> None:
         self._flush_due = False
         while self._queue.waiting and self.state is AppendState.OPEN:
-            ledger = self._open_ledger()
-            if is_overgrown(ledger.load(self._loop.time()), self._settings):
+            ledger, now_s = self._open_ledger(), self._loop.time()
+            if is_overgrown(ledger.load(now_s), self._settings):
                 self._begin_switch(RollReason.SIZE)
                 break
-            self._submit(ledger)
+            self._submit(ledger, now_s)
             self.roll_if_full()
         if self._queue.waiting and self.state is AppendState.NO_LEDGER:
             self._begin_switch(RollReason.FAILED)
@@ -175,10 +192,10 @@ class Appender:
         assert self._ledger is not None, f"{self.state} without a ledger"
         return self._ledger
 
-    def _submit(self, ledger: WrittenLedger) -> None:
+    def _submit(self, ledger: WrittenLedger, now_s: float) -> None:
         queue = self._queue
         count, size_bytes = len(queue.waiting), sizes(queue.waiting)
-        load = ledger.load(self._loop.time())
+        load = ledger.load(now_s)
         if is_filled(load, count, size_bytes, self._settings) and self._may_roll():
             count = fitting(load, (sizes([entry]) for entry in queue.waiting), self._settings)
         taken_whole = count == len(queue.waiting)
@@ -193,7 +210,7 @@ class Appender:
                 self.on_failed(ledger.writer, error)
             return
         ledger.add(len(entries), size_bytes)
-        queue.sent(AppendBatch(first, entries, dones, size_bytes))
+        queue.sent(AppendBatch(first, entries, dones, size_bytes, AppendTimes(queue.held_s, queue.since_s, now_s)))
 
     def on_confirmed(self, writer: Writer, up_to: int) -> None:
         """Confirm the appends up to this entry if `writer` is the present one."""
@@ -224,6 +241,9 @@ class Appender:
             self._observer.confirmed(ledger_id, batch.first, batch.entries)
         for batch in batches:
             queue.answer(ledger_id, batch)
+        now_s = self._loop.time()
+        if now_s - batches[0].times.began_s >= self._slow_s:
+            self._slow.confirmed(ledger.writer, batches[0], now_s)
         self._observer.advanced()
 
     # ---- failure
@@ -242,6 +262,8 @@ class Appender:
     def _fail_pending(self, error: QuireError) -> None:
         self._retrying = False
         self._drained.set()
+        if self._queue.pending:
+            self._slow.failed(self._queue.oldest_s, self._queue.pending, error)
         self._queue.fail(error)
 
     def refuse(self, error: ManagedLedgerError) -> None:

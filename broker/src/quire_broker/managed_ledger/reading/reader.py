@@ -17,6 +17,7 @@ from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.slow_reads import SlowReads
 from quire_broker.managed_ledger.reading.tiers import OffloadedReadError, TieredReader
 from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -37,7 +38,9 @@ class EntryReader:
         settings: ManagedLedgerSettings,
         tier: Tier,
         memory: ConnectionMemory,
+        slow: SlowReads,
     ) -> None:
+        self._slow = slow
         self._memory = memory
         self.tail: Handle | None = None
         self._client = client
@@ -109,9 +112,14 @@ class EntryReader:
 
     async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
         """Read after reserving bytes in the memory budget that all connections share."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await self._memory.reserve(bytes_max)
         try:
-            return await self._read_from_ledger(ledger_id, first, last, bytes_max)
+            ready_s = loop.time()
+            entries = await self._read_from_ledger(ledger_id, first, last, bytes_max)
+            self._slow.done(ledger_id, first, began_s, ready_s, entries)
+            return entries
         finally:
             self._memory.give_back(bytes_max)
 

@@ -17,7 +17,16 @@ from quire_bookie.errors import (
     QuorumError,
     TooManyRequestsError,
 )
-from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.model import (
+    BookieId,
+    Buffer,
+    DigestType,
+    EntryId,
+    LedgerId,
+    LedgerMetadata,
+    ReplicaState,
+    Segment,
+)
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.wire.digest import Digest, master_key
 from quire_bookie.wire.messages import AddRequest
@@ -290,3 +299,20 @@ async def test_a_stopped_pipeline_calls_its_owner_no_more() -> None:
     world.ack(_B, 0)
     world.refuse(_C, LedgerFencedError("fenced"), 0)
     assert (world.confirmed, world.failures, world.dropped) == ([], [], [])
+
+
+async def test_the_states_of_the_bookies_of_an_entry_tell_which_completed_its_quorum() -> None:
+    world = _World()
+    world.push(10)
+    world.ack(_B, 0)
+    world.ack(_C, 0)
+    states = {_A: ReplicaState.WAITING, _B: ReplicaState.STORED, _C: ReplicaState.LAST}
+    assert world.pipeline.replica_states(EntryId(0)) == states
+    world.refuse(_A, BookieIoError("a disk failed"), 0)
+    assert world.pipeline.replica_states(EntryId(0)) == states | {_A: ReplicaState.LOST}
+
+
+async def test_only_the_bookies_of_an_entrys_write_set_have_a_state() -> None:
+    world = _World((3, 2, 2))
+    world.push(10, 10)
+    assert set(world.pipeline.replica_states(EntryId(1))) == {_B, _C}

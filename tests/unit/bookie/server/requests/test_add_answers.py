@@ -1,12 +1,15 @@
 """Tests of responses gathered in one loop iteration: per connection, complete, in order, timed by arrival."""
 
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.model import EntryId, LedgerId, Run
 from quire_bookie.server.requests.add_answers import AddAnswers
+from quire_bookie.server.requests.slow_adds import SlowAdds
 from quire_bookie.server.settings import BookieStats
+from quire_bookie.settings.slow import SlowSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.messages import AddRequest, AddResponse, Status
 from quire_bookie.wire.server_codec import ServerCodec
-from tests.unit.bookie.server.fakes import FakeConnection
+from tests.unit.bookie.server.fakes import FakeConnection, FakeJournal
 from tests.unit.bookie.server.scene import KEY, LEDGER, Scene, adds, entry_bytes
 
 
@@ -21,6 +24,11 @@ class Turn:
         self.asked += 1
 
 
+def untold() -> SlowAdds:
+    """Return one that logs nothing."""
+    return SlowAdds(SlowLog(SlowSettings(0.0)), FakeJournal())
+
+
 def run_of(first: int, count: int, arrived_s: float) -> AddRequest:
     """Return a run of V2."""
     entries = [entry_bytes(each) for each in range(first, first + count)]
@@ -31,7 +39,7 @@ def run_of(first: int, count: int, arrived_s: float) -> AddRequest:
 
 async def test_the_responses_of_one_connection_leave_together_and_in_order() -> None:
     stats, turn, client = BookieStats(), Turn(), FakeConnection()
-    answers = AddAnswers(stats, turn)
+    answers = AddAnswers(stats, turn, untold())
     client.unanswered = 4
     for request in (run_of(0, 1, 0.0), run_of(5, 2, 0.0), run_of(9, 1, 0.0)):
         answers.add(client.real, request)
@@ -46,7 +54,11 @@ async def test_the_responses_of_one_connection_leave_together_and_in_order() -> 
 
 
 async def test_a_response_of_another_connection_sends_the_gathered_ones() -> None:
-    answers, first, second = AddAnswers(BookieStats(), Turn()), FakeConnection(), FakeConnection()
+    answers, first, second = (
+        AddAnswers(BookieStats(), Turn(), untold()),
+        FakeConnection(),
+        FakeConnection(),
+    )
     answers.add(first.real, run_of(0, 1, 0.0))
     answers.add(second.real, run_of(1, 1, 0.0))
     assert (len(first.sent), len(second.sent)) == (1, 0)
@@ -57,7 +69,7 @@ async def test_a_response_of_another_connection_sends_the_gathered_ones() -> Non
 
 async def test_every_entry_is_timed_from_the_arrival_of_its_run() -> None:
     stats, client = BookieStats(), FakeConnection()
-    answers = AddAnswers(stats, Turn())
+    answers = AddAnswers(stats, Turn(), untold())
     now_s = answers._loop.time()
     for request in (run_of(0, 3, now_s), run_of(3, 1, now_s), run_of(4, 2, now_s - 100.0)):
         answers.add(client.real, request)

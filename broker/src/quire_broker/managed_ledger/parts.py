@@ -1,0 +1,38 @@
+"""Builds the appender and the reader of a managed ledger from the dependencies that its parts share."""
+
+from quire_broker.managed_ledger.appending.appender import Appender, AppendObserver
+from quire_broker.managed_ledger.context import ManagedLedgerContext
+from quire_broker.managed_ledger.list_store import ListStore
+from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
+from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.reader import EntryReader
+from quire_broker.managed_ledger.reading.slow_reads import SlowReads
+
+
+def open_reader(context: ManagedLedgerContext, ledgers: LedgerList, cache: TopicCache) -> EntryReader:
+    """Return the reader of its entries."""
+    return EntryReader(
+        context.client,
+        ledgers,
+        cache,
+        context.background,
+        context.settings,
+        context.tier,
+        context.memory,
+        SlowReads(context.slow, context.name),
+    )
+
+
+def open_appender(context: ManagedLedgerContext, lists: ListStore, observer: AppendObserver) -> Appender:
+    """Return its write side. `observer` receives the events."""
+    return Appender(
+        lists,
+        context.maker,
+        context.availability,
+        observer,
+        context.background,
+        context.clock,
+        context.settings,
+        context.backoff,
+        context.slow,
+    )
