@@ -216,6 +216,7 @@ LOST_BOOKIE_DELAY_S = 600  # how long a bookie may be unregistered before it cou
 OPEN_LEDGER_GRACE_S = 30.0  # how long repairing an open ledger without a replica is left to its writer
 OPEN_TAIL_PAUSE_S = 0.25  # between two checks whether the writer of an open ledger uses a marked bookie again
 OPEN_TAIL_RETRY_S = 5.0  # between two attempts at a growing open ledger; doubles for each attempt without growth
+UNREACHABLE_REMEMBERED_S = 10.0  # how long a copy does not ask an unreachable bookie again, entry by entry
 NO_ENTRY_LIST_S = 600.0  # how long no entry list is requested from a bookie that did not answer such a request
 AUDITOR_OPERATIONS_S = 1000.0  # operations per second that checks send to all bookies together
 AUDITOR_CHECK_INTERVAL_S = 7 * 86_400.0  # between two checks of all ledgers

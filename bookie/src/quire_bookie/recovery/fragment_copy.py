@@ -7,7 +7,7 @@ stored byte for byte. Reading continues while earlier batches are on their way t
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
@@ -18,6 +18,7 @@ from quire_bookie.errors import LedgerError
 from quire_bookie.limits import REPLICATION_BATCHES_IN_FLIGHT
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata
 from quire_bookie.recovery.fragments import Fragment, union
+from quire_bookie.recovery.reachable_links import ReachableLinks
 from quire_bookie.recovery.replica_writer import ReplicaWriter
 from quire_bookie.wire.availability import EntryRange
 
@@ -72,7 +73,8 @@ async def copy_fragment(
 
     Raises ReplicaWriteError if a target failed. Cancellation leaves copies that count nowhere.
     """
-    reader = RangeReader(handle.read_way, handle.settings)
+    way = replace(handle.read_way, links=ReachableLinks(handle.read_way.links))
+    reader = RangeReader(way, handle.settings)
     writers = [ReplicaWriter(handle, target.bookie) for target in targets]
     copied = Copied()
     under_way: set[asyncio.Task[None]] = set()
