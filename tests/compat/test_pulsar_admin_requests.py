@@ -192,8 +192,20 @@ def test_quotas_are_accepted_as_texts(broker: BrokerProcess) -> None:
     assert refused(broker, "POST", f"{path}/backlogQuota", {"limit": "10K", "policy": "producer_exception"})[0] == 412
 
 
-def test_settings_in_force_are_shown_and_not_changed(broker: BrokerProcess) -> None:
-    shown = broker.rest("GET", "/admin/v2/brokers/configuration/runtime")
+def test_settings_in_force_are_shown_and_some_are_changed(broker: BrokerProcess, client: Any, topic: str) -> None:
+    root = "/admin/v2/brokers/configuration"
+    shown = broker.rest("GET", f"{root}/runtime")
     assert (shown["clusterName"], shown["maxUnackedMessagesPerConsumer"]) == ("standalone", "50000")
-    code, reason = refused(broker, "POST", "/admin/v2/brokers/configuration/brokerShutdownTimeoutMs/7")
+    code, reason = refused(broker, "POST", f"{root}/maxUnackedMessagesPerConsumer/7")
     assert (code, "restart it" in reason) == (412, True)
+    assert "integer from 0" in refused(broker, "POST", f"{root}/maxPublishRatePerTopicInMessages/many")[1]
+    assert "maxPublishRatePerTopicInMessages" in broker.rest("GET", root)
+    publish(client, topic, 1)
+    broker.rest("POST", f"{root}/maxPublishRatePerTopicInMessages/5")
+    assert broker.rest("GET", f"{root}/values") == {"maxPublishRatePerTopicInMessages": "5"}
+    assert broker.rest("GET", f"{root}/runtime")["maxPublishRatePerTopicInMessages"] == "5"
+    publish(client, topic, 20)
+    assert broker.rest("GET", path_of(topic, "/stats"))["publishRateLimitedTimes"] > 0
+    broker.rest("DELETE", f"{root}/maxPublishRatePerTopicInMessages")
+    assert broker.rest("GET", f"{root}/values") == {}
+    assert broker.rest("GET", f"{root}/runtime")["maxPublishRatePerTopicInMessages"] == "0"

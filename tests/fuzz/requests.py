@@ -60,6 +60,11 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "complete": ({"ledgerId": 1, "uuid": "00000000-0000-0000-0000-000000000001", "entries": 1, "size": 1},),
     "abort": ({"ledgerId": 1, "uuid": "00000000-0000-0000-0000-000000000001"},),
     "admins": (["keeper"],),
+    "racks-info/{bookie}": ({"rack": "/zone/r1", "hostname": "b1"},),
+    "peers": (["c2"], []),
+    "migrate": ({"serviceUrl": "http://h:1", "brokerServiceUrl": "pulsar://h:2"},),
+    "migration": (False, True),
+    "antiAffinity": ("shop",),
     "decommission": ({"bookie_src": "a:3181"},),
     "lost_bookie_recovery_delay": ({"delay_seconds": "10"},),
     "status": ({"enabled": True},),
@@ -89,6 +94,11 @@ PARTS: dict[str, Sequence[str]] = {
     "bookie": ("127.0.0.1:1", "a:3181"),
     "cluster": ("c1", "new"),
     "role": ("r",),
+    "api": ("v2", "v3"),
+    "part": ("functions", "packages"),
+    "broker": ("127.0.0.1:1",),
+    "name": ("brokerShutdownTimeoutMs", "maxPublishRatePerTopicInMessages", "new"),
+    "value": _IDS,
 }
 """Valid values by the name of a part of a pattern."""
 _TYPES = (

@@ -104,6 +104,13 @@ def test_a_broker_lists_its_bundles(broker: BrokerProcess) -> None:
     assert broker.rest("GET", "/admin/v2/brokers/backlog-quota-check") is None
 
 
+def test_the_counters_of_a_broker_have_stocks_form(broker: BrokerProcess) -> None:
+    (own,) = broker.rest("GET", "/admin/v2/brokers")
+    (found,) = broker.rest("GET", "/admin/v2/broker-stats/metrics")
+    assert found["dimensions"] == {"broker": own, "cluster": "standalone", "metric": "broker"}
+    assert {"topics", "bundles_owned", "messages_in"} <= found["metrics"].keys()
+
+
 def test_a_bundle_without_an_owner_is_split(broker: BrokerProcess) -> None:
     broker.rest("PUT", "/admin/v2/namespaces/public/halves", {"bundles": {"numBundles": 1}})
     broker.rest("PUT", "/admin/v2/namespaces/public/halves/0x00000000_0xffffffff/split")

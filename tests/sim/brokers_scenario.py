@@ -53,6 +53,7 @@ BALANCING = BalancingSettings(
     bundles_max=BUNDLES + 3,
 )
 SETTINGS = BrokerSettings(
+    changes_at_run_time=False,  # nothing here changes settings, and its reads would shift what each seed does
     balancing=BALANCING,
     topics=TopicsSettings(
         topic=TopicSettings(deduplication=True),

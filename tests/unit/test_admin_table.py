@@ -3,7 +3,7 @@
 import pytest
 
 from tests.compat.admin.commands import policy_lines
-from tests.compat.admin.comparing import Ran, Verdict, judge
+from tests.compat.admin.comparing import Ran, Verdict, difference, judge
 
 
 def ok(text: str) -> Ran:
@@ -57,3 +57,10 @@ def test_a_policy_is_read_set_and_removed() -> None:
         f"= topics set-retention persistent://t1/ns/policies --time 10m --size 10M => {read}",
         f"= topics remove-retention persistent://t1/ns/policies => {read}",
     ]
+
+
+def test_bundles_of_two_clusters_are_compared_together() -> None:
+    one = '{"lastStats": {"t1/ns/0x00000000_0x40000000": {"topics": 1}}}'
+    other = '{"lastStats": {"public/default/0x80000000_0xc0000000": {"topics": "1"}}}'
+    assert difference(one, one.replace("t1/ns", "a/b"), by_shape=True) == ""
+    assert difference(one, other, by_shape=True) == "another type of `lastStats.<bundle>.topics`"

@@ -74,10 +74,14 @@ def _sorted(value: Any) -> Any:
     return {key: _sorted(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
+_BUNDLE: Final = re.compile(r"[^./]+/[^/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}")
+
+
 def shape(value: Any, path: str = "") -> dict[str, str]:
-    """Return the type at each path of a JSON value. Of a list the first item counts."""
+    """Return the type at each path of a JSON value. Of a list the first item counts, of bundles all together."""
     if isinstance(value, dict):
-        return {name: kind for key, item in value.items() for name, kind in shape(item, f"{path}.{key}").items()}
+        paths = {key: f"{path}.{_BUNDLE.sub('<bundle>', key)}" for key in value}
+        return {name: kind for key, item in value.items() for name, kind in shape(item, paths[key]).items()}
     if isinstance(value, list):
         return shape(value[0], f"{path}[]") if value else {path: "[]"}
     if isinstance(value, bool):

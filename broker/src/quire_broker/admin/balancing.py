@@ -8,6 +8,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, answer_in_pieces, done
 from quire_broker.admin.context import broker_of, bundles_of, settled
+from quire_broker.admin.counters import counters
 from quire_broker.admin.non_persistent import unstored_stats
 from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
@@ -36,6 +37,7 @@ def routes() -> Iterator[Route]:
     for root in ("/admin/v2/broker-stats", "/admin/broker-stats"):
         yield Route("GET", f"{root}/load-report", load_report, Need.SUPER_USER)
         yield Route("GET", f"{root}/topics", topics, Need.SUPER_USER)
+        yield Route("GET", f"{root}/metrics", figures, Need.SUPER_USER)
     yield Route("PUT", f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{BUNDLE}/split", split, Need.SUPER_USER)
 
 
@@ -114,6 +116,13 @@ def _move(move: Move) -> dict[str, Any]:
 async def load_report(request: web.Request) -> web.Response:
     """Return the load report of this broker, as it was last published."""
     return answer(broker_of(request).balancing.registration.data)
+
+
+async def figures(request: web.Request) -> web.Response:
+    """Return the counters of this broker in the form of stock's metrics; GET /metrics has all, for Prometheus."""
+    broker = broker_of(request)
+    dimensions = {"broker": broker.broker_id, "cluster": broker.settings.cluster, "metric": "broker"}
+    return answer([{"dimensions": dimensions, "metrics": counters(broker)}])
 
 
 async def topics(request: web.Request) -> web.StreamResponse:

@@ -1,9 +1,10 @@
-"""/admin/v2/brokers/configuration: the settings of this broker, as they are in force. None can change while it runs.
+"""/admin/v2/brokers/configuration: the settings of this broker, as they are in force, and changes while it runs.
 
-GET         .../configuration/runtime         {name: value}, without secrets
-GET         .../configuration                 names of settings that can be changed at run time: none
-GET         .../configuration/values          settings changed at run time: none
-POST, DELETE .../configuration/{name}[/{value}]   412 with the remedy
+GET    .../configuration/runtime        {name: value}, without secrets
+GET    .../configuration                names of settings that can be changed at run time
+GET    .../configuration/values         {name: value} of those that were changed, for all brokers of the cluster
+POST   .../configuration/{name}/{value} changes a setting; 412 with the remedy for others
+DELETE .../configuration/{name}         returns to the brokers' own configuration
 GET         .../internal-configuration        where the cluster's metadata are
 """
 
@@ -14,9 +15,10 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.settings.declared import settings_of
-from quire_broker.admin.answers import answer, failure
+from quire_broker.admin.answers import answer, done
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.routes import Need, Route
+from quire_broker.server.dynamic_settings import NAMES, STOP
 
 _SECRET = "*****"
 
@@ -24,12 +26,12 @@ _SECRET = "*****"
 def routes() -> Iterator[Route]:
     """Yield the routes of this module."""
     for root in ("/admin/v2/brokers", "/admin/brokers"):
-        yield Route("GET", f"{root}/configuration", empty_list, Need.SUPER_USER)
-        yield Route("GET", f"{root}/configuration/values", empty_object, Need.SUPER_USER)
+        yield Route("GET", f"{root}/configuration", names, Need.SUPER_USER)
+        yield Route("GET", f"{root}/configuration/values", changed, Need.SUPER_USER)
         yield Route("GET", f"{root}/configuration/runtime", runtime, Need.SUPER_USER)
         yield Route("GET", f"{root}/internal-configuration", internal, Need.SUPER_USER)
-        yield Route("POST", f"{root}/configuration/{{name}}/{{value}}", refuse, Need.SUPER_USER)
-        yield Route("DELETE", f"{root}/configuration/{{name}}", refuse, Need.SUPER_USER)
+        yield Route("POST", f"{root}/configuration/{{name}}/{{value}}", change, Need.SUPER_USER)
+        yield Route("DELETE", f"{root}/configuration/{{name}}", change, Need.SUPER_USER)
 
 
 def values_in_force(settings: Any) -> dict[str, str]:
@@ -51,14 +53,14 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def empty_list(request: web.Request) -> web.Response:
-    """Return the names of settings that can be changed at run time: none yet."""
-    return answer([])
+async def names(request: web.Request) -> web.Response:
+    """Return the names of settings that can be changed at run time."""
+    return answer(list(NAMES))
 
 
-async def empty_object(request: web.Request) -> web.Response:
-    """Return the settings changed at run time: none yet."""
-    return answer({})
+async def changed(request: web.Request) -> web.Response:
+    """Return the settings that were changed at run time."""
+    return answer(await broker_of(request).dynamic.values())
 
 
 async def runtime(request: web.Request) -> web.Response:
@@ -67,6 +69,8 @@ async def runtime(request: web.Request) -> web.Response:
     found = {"clusterName": settings.cluster, "advertisedAddress": settings.advertise, "bindAddress": settings.listen}
     ports = {"brokerServicePort": settings.port, "webServicePort": settings.http_port}
     ports |= {"brokerServicePortTls": settings.port_tls, "webServicePortTls": settings.http_port_tls}
+    in_force = broker_of(request).dynamic.in_force
+    found |= values_in_force(in_force.rates) | {STOP: _text(int(in_force.stop_s * 1000))}
     return answer(values_in_force(settings) | found | {name: _text(port) for name, port in ports.items()})
 
 
@@ -75,7 +79,8 @@ async def internal(request: web.Request) -> web.Response:
     return answer({"ledgersRootPath": "/ledgers", "stateStorageServiceUrl": None})
 
 
-async def refuse(request: web.Request) -> web.Response:
-    """Refuse to change a setting of a running broker."""
-    name = request.match_info["name"][:100]
-    return failure(412, f"{name!r} cannot be changed at run time: change the broker's configuration and restart it")
+async def change(request: web.Request) -> web.Response:
+    """Change a setting of all brokers, or return to their configuration. Other brokers notice the change."""
+    found = request.match_info
+    await broker_of(request).dynamic.change(found["name"], found.get("value"))
+    return done()

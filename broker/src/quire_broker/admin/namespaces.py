@@ -162,7 +162,8 @@ async def _policies(request: web.Request) -> Json:
 
 async def get_policies(request: web.Request) -> web.Response:
     """Return all policies."""
-    return answer(await _policies(request))
+    policies, field = await _policies(request), "is_allow_auto_update_schema"
+    return answer(policies if policies.get(field) is not None else {**policies, field: UNSET[field]})
 
 
 async def create(request: web.Request) -> web.Response:

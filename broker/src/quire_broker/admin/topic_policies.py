@@ -121,8 +121,8 @@ async def get_policy(request: web.Request) -> web.Response:
     value = None
     if flag(request, "applied"):
         own = await _applied(request, own)
-        settings = broker.settings.topics
-        defaults = default_values(settings.rates.of_topics) | {TOPICS: default_value(settings.inactivity.rules)}
+        rules = broker.settings.topics.inactivity.rules
+        defaults = default_values(broker.topics.rates.of_topics) | {TOPICS: default_value(rules)}
         value = defaults.get(field)
     found = read_field(own, field, broker.settings.cluster)
     value = value if found is None else found
@@ -167,7 +167,7 @@ async def get_rate(request: web.Request) -> web.Response:
     value = rates_of_subscriptions(own).get(name)
     if flag(request, "applied") and limits_nothing(value):
         broker = broker_of(request)
-        default = default_values(broker.settings.topics.rates.of_topics)[SUBSCRIPTION_DISPATCH]
+        default = default_values(broker.topics.rates.of_topics)[SUBSCRIPTION_DISPATCH]
         found = read_field(await _applied(request, own), SUBSCRIPTION_DISPATCH, broker.settings.cluster)
         value = default if limits_nothing(found) else found
     return done() if value is None else answer(value)

@@ -38,6 +38,8 @@ _log = logging.getLogger("quire.broker.policies")
 
 ADMIN = "/admin"
 CLUSTERS = "/admin/clusters"
+CONFIGURATION = "/admin/configuration"
+"""Settings that are changed while brokers run; see `server.dynamic_settings`."""
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
@@ -149,6 +151,8 @@ class PolicyStore:
         """Bundles of the namespaces in the cache, with the local policies from which they were decoded."""
         self.on_change: Callable[[str], None] = lambda key: None
         """Called by `follow` with the node of a namespace or partitioned topic that changed; empty: maybe any did."""
+        self.on_settings: Callable[[], None] = lambda: None
+        """Called by `follow` when it begins, and when the node of settings may have changed."""
         self.changes = 0
         """Grows when `follow` notices a change of local policies or failure domains, by any broker.
 
@@ -193,8 +197,11 @@ class PolicyStore:
         """
         watch = await watch_with_retries(self._metadata, f"{ADMIN}/", _log.info)
         try:
+            self.on_settings()
             async for event in watch:
                 lost_events = event.kind is EventKind.RESYNC
+                if lost_events or event.key == CONFIGURATION:
+                    self.on_settings()
                 if lost_events or event.key.startswith((f"{LOCAL_POLICIES}/", self._domains_prefix)):
                     self.changes += 1
                 for key in list(self._cache) if lost_events else [event.key]:

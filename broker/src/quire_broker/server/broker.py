@@ -34,6 +34,7 @@ from quire_broker.ownership.registration import DRAINING, Registration
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.connection import Connection
+from quire_broker.server.dynamic_settings import Changeable, DynamicSettings
 from quire_broker.server.handover import Handover, moved_to
 from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened, PermissionWatch
@@ -97,6 +98,8 @@ class BrokerSettings:
     slow: SlowSettings = field(default_factory=SlowSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
+    changes_at_run_time: bool = True
+    """Whether it uses settings that administrators change while it runs."""
 
 
 class HttpServer(Protocol):
@@ -145,6 +148,10 @@ class RunningBroker:
         self.budget, self.memory = parts.budget, parts.memory
         self.policies, self.topics = parts.policies, parts.topics
         self.unused = UnusedTopics(parts.topics, settings.unused_topics, parts.clock)
+        base = Changeable(settings.topics.rates, settings.stop_s)
+        self.dynamic = DynamicSettings(metadata, base, self._use_settings)
+        if settings.changes_at_run_time:
+            self.policies.on_settings = lambda: self.background.start(self.dynamic.load(), "changed settings")
         self.inactive = InactiveTopics(parts.topics, settings.topics.inactivity, parts.clock)
         self.marked = MarkedLedgers(opened.factory, ledger_client, metadata, settings.marked_ledgers, self.clock)
         self.authorization = parts.authorization
@@ -180,6 +187,15 @@ class RunningBroker:
                     self.topics.limit(unstored, await self.topics.rules(unstored))
                 except QuireError as error:
                     log.info("rates of %s stay as they are: %s", unstored.name, error)
+
+    async def _use_settings(self, wanted: Changeable) -> None:
+        """Apply changed settings to this broker and its loaded topics."""
+        self.parts.publish_limit.use(wanted.rates.broker_publish)
+        self.topics.rates = wanted.rates
+        self.topics.dispatch_limit.use(wanted.rates.broker_dispatch)
+        async for topic in self.topics.in_steps():
+            topic.limits_changed()
+        await self.apply_policies(lambda name: True)
 
     @property
     def background_failures(self) -> int:
@@ -327,7 +343,7 @@ class RunningBroker:
             return
         self._stopped = True
         self.ports.stop_listening()
-        stop_s = self.settings.stop_s
+        stop_s = self.dynamic.in_force.stop_s
         try:
             async with asyncio.timeout(stop_s):
                 await self._drain_for(stop_s / 2)

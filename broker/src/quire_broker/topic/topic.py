@@ -214,6 +214,10 @@ class Topic:
         self.publish_limit.use(limits.publish)
         self.subscribe_limit.use(limits.subscribe)
         self._limit_dispatch()
+        self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Note that a limit of delivery was changed, its own or one that it shares: what waits for it may go on."""
         for subscription in self.subscriptions.values():
             subscription.limits_changed()
 

@@ -96,8 +96,8 @@ class Topics:
         self._background = background
         self._clock = clock
         self._ownership = ownership
-        self._dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)
-        """Of all topics together."""
+        self.rates = settings.rates
+        self.dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)  # of all topics together
         self._loaded: dict[TopicName, Topic] = {}
         self._changes = TopicChanges(self._in_steps)
         self._ruled: dict[Topic, None] = {}
@@ -243,7 +243,7 @@ class Topics:
         policies = await self._in_force.over(policies, name, ledger.properties)
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._compactions, self._failed)
-        topic.dispatch_limits = (topic.dispatch_limit, self._dispatch_limit)
+        topic.dispatch_limits = (topic.dispatch_limit, self.dispatch_limit)
         self._use(topic, policies)
         usable = False
         try:
@@ -289,7 +289,7 @@ class Topics:
         """Apply rates and rules of messages of its policies to a topic. System topics have none."""
         if not topic.name.is_system:
             topic.use_message_rules(message_rules_of(policies))
-            topic.use_limits(limits_in_force(policies, self._policies.cluster, self._settings.rates.of_topics))
+            topic.use_limits(limits_in_force(policies, self._policies.cluster, self.rates.of_topics))
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:
         """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.
