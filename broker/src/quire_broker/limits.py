@@ -129,6 +129,7 @@ FORWARDS_PER_REQUEST_MAX = 8  # of one admin request: partitions or bundles that
 FORWARD_ANSWER_BYTES_MAX = 16 * MIB  # of one response
 FORWARD_SMALL_BYTES = 1 * MIB  # a response that may be larger
 FORWARDS_LARGE_MAX = 8  # of these are received at once
+TOPICS_TICK_S = 10.0  # between two samples of the rates of a topic
 RATES_STEP_S = 60.0  # between two points of the web console's history
 RATES_POINTS = 1440  # of each series: a day
 RATES_TOPICS_MAX = 200  # series of topics that a broker keeps: the busiest ones, 28,800 bytes each

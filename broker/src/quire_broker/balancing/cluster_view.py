@@ -11,7 +11,8 @@ from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.load_report import load_of
 from quire_broker.balancing.plan.candidates import Rules
-from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, Snapshot, is_bundle_name
+from quire_broker.balancing.plan.carried import Measured, learned, remembered, with_carried
+from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot, is_bundle_name
 from quire_broker.ownership.owners import OWNERS, owner_urls
 from quire_broker.ownership.registration import BROKERS, follow_registrations
 from quire_broker.policies.store import Json, PolicyStore, decode_json
@@ -20,6 +21,8 @@ ISOLATION_S = 0.1
 """How long isolation policies may be stale."""
 PLACED_S = 1.0
 """How long the owners of namespaces with a group may be stale."""
+_KNOWN_MIN = 1000
+"""Bundles whose loads are remembered before the old ones are looked for."""
 _SHOWN_MAX = 200
 """Characters of an invalid name in the log."""
 _log = logging.getLogger("quire.broker.balancing")
@@ -66,12 +69,16 @@ class LoadBook:
     """The load reports, each with the time at which it was made. Complete once `ready` is set.
 
     A report that replaces one that is known here was made when it arrives; the first one of a broker when it states.
-    A broker that registers again repeats its last report, which does not become younger by that.
+    A broker that registers again repeats its last report, which does not become younger by that. A bundle that has just
+    moved keeps its load until the new owner has measured it, see `carried`.
     """
 
     def __init__(self, metadata: MetadataStore, clock: WallClock) -> None:
         self._metadata, self._clock = metadata, clock
         self._loads: dict[BrokerId, BrokerLoad] = {}
+        self._measured: dict[BundleName, Measured] = {}
+        self._measured_max = _KNOWN_MIN
+        """Number of bundles in `_measured` at which the old ones are dropped."""
         self._told: set[str] = set()
         """Keys of reports whose invalid names are in the log."""
         self.ready = asyncio.Event()
@@ -79,6 +86,13 @@ class LoadBook:
     def snapshot(self) -> Snapshot:
         """Return the present state."""
         return Snapshot(asyncio.get_running_loop().time(), dict(self._loads))
+
+    def _note(self, load: BrokerLoad) -> None:
+        self._loads[load.broker] = with_carried(load, self._measured)
+        self._measured |= learned(self._measured, load)
+        if len(self._measured) >= self._measured_max:
+            self._measured = remembered(self._measured, asyncio.get_running_loop().time())
+            self._measured_max = max(_KNOWN_MIN, 2 * len(self._measured))
 
     async def follow(self) -> None:
         """Keep the reports current until cancelled."""
@@ -97,7 +111,7 @@ class LoadBook:
             # A new one is not older than the one before it; when it arrived is unknown.
             since_s = load.reported_s if known is None else known.reported_s
             same = known is not None and known.stated_ms == load.stated_ms
-            self._loads[broker] = replace(load, reported_s=since_s if same else max(since_s, load.reported_s))
+            self._note(replace(load, reported_s=since_s if same else max(since_s, load.reported_s)))
         for gone in self._loads.keys() - found.brokers.keys():
             del self._loads[gone]
             self._told.discard(f"{BROKERS}/{gone}")
@@ -120,7 +134,7 @@ class LoadBook:
         if known is not None:
             made_s = known.reported_s if known.stated_ms == load.stated_ms else now_s
             load = replace(load, reported_s=made_s)
-        self._loads[load.broker] = load
+        self._note(load)
 
 
 class RuleBook:

@@ -22,6 +22,8 @@ _RESOURCES = ("cpu", "directMemory", "bandwidthIn", "bandwidthOut")
 _KBIT_PER_BYTE = 8 / 1000
 _NUMBER_MAX = 1e18
 _TRICKLE = 10.0
+TOPICS_NEW = "quireNewTopics"
+"""Field of a bundle in a report; other brokers ignore it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class BundleStats:
     producers: int = 0
     consumers: int = 0
     topics: int = 0
+    topics_new: int = 0
+    """Those opened so recently that their rates are not known."""
     topic_hashes: list[int] = field(default_factory=list)
     """Hashes of its loaded topics."""
 
@@ -71,7 +75,8 @@ class BundleStats:
     def load(self, name: BundleName) -> BundleLoad:
         """Return the load of the bundle."""
         rate, size = self.rate_in + self.rate_out, self.bytes_in + self.bytes_out
-        return BundleLoad(name, self.topics, self.producers + self.consumers, rate, size)
+        sessions = self.producers + self.consumers
+        return BundleLoad(name, self.topics, sessions, rate, size, _is_new(self.topics, self.topics_new))
 
     def to_json(self) -> Json:
         """Encode the counts."""
@@ -83,6 +88,7 @@ class BundleStats:
             "consumerCount": self.consumers,
             "producerCount": self.producers,
             "topics": self.topics,
+            TOPICS_NEW: self.topics_new,
             "cacheSize": 0,
         }
 
@@ -140,6 +146,7 @@ def load_of(broker: str, data: Json, reported_s: float) -> BrokerLoad:
             int(number_of(each, "producerCount") + number_of(each, "consumerCount")),
             number_of(each, "msgRateIn") + number_of(each, "msgRateOut"),
             number_of(each, "msgThroughputIn") + number_of(each, "msgThroughputOut"),
+            _is_new(number_of(each, "topics"), number_of(each, TOPICS_NEW)),
         )
         for name, each in (stats.items() if isinstance(stats, dict) else ())
     )
@@ -162,12 +169,18 @@ def changed_enough(last: BrokerLoad, now: BrokerLoad, settings: BalancingSetting
     """Return whether a report differs so much from the last one that it is worth a write."""
     if last.bundle_count != now.bundle_count or last.draining != now.draining:
         return True
+    if any(bundle.is_new for bundle in last.bundles):
+        return True  # the leader waits for what it knows now
     if abs(last.usage - now.usage) > settings.report_change:
         return True
     for before, after in ((last.messages_per_s, now.messages_per_s), (last.bytes_per_s, now.bytes_per_s)):
         if abs(after - before) > settings.report_change * max(before, 1.0) and _matters(last, now):
             return True
     return abs(last.topics - now.topics) > settings.report_change * max(last.topics, 10)
+
+
+def _is_new(topics: float, topics_new: float) -> bool:
+    return 2 * topics_new > topics
 
 
 def _matters(last: BrokerLoad, now: BrokerLoad) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from quire_bookie.env.machine import machine_cpus, machine_memory_bytes, process_cpu_s, process_memory_bytes
 from quire_broker.balancing.load_report import BundleStats, Usage
 from quire_broker.balancing.plan.loads import BundleName
+from quire_broker.limits import TOPICS_TICK_S
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle, Owners
 from quire_broker.policies.bundles import Bundles
@@ -14,6 +15,8 @@ from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
 
 AnyTopic = Topic | NonPersistentTopic
+RATES_KNOWN_S = 2 * TOPICS_TICK_S
+"""After which the rates of a topic that was opened are known."""
 TOPICS_PER_STEP = 500
 """Topics looked at in one step of the event loop."""
 
@@ -91,6 +94,7 @@ async def bundle_stats(
 
 def _count(stats: BundleStats, topic: AnyTopic) -> None:
     stats.topics += 1
+    stats.topics_new += asyncio.get_running_loop().time() - topic.loaded_s < RATES_KNOWN_S
     stats.topic_hashes.append(topic.hash)
     stats.rate_in += topic.rates.messages.per_s
     stats.bytes_in += topic.rates.size_bytes.per_s

@@ -60,7 +60,6 @@ from quire_broker.topic.unused import UnusedTopics
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route  # its import takes a third of the time to the first message
 
-TICK_S = 10.0
 log = logging.getLogger("quire.broker")
 
 
@@ -334,7 +333,7 @@ class RunningBroker:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(limits.TOPICS_TICK_S)
             await self.topics.tick()
 
     async def stop(self) -> None:

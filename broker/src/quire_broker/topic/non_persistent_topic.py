@@ -56,7 +56,7 @@ class NonPersistentTopic:
         self.message_rules = MessageRules()
         self.subscribe_limit = SubscribeLimit()
         self.closing = False
-        self.used_at_s = asyncio.get_running_loop().time()
+        self.loaded_s = self.used_at_s = asyncio.get_running_loop().time()
         """Loop time of the last request, or of the end of the last client."""
         self._settings = settings
         self._background = background

@@ -63,6 +63,26 @@ async def test_only_a_new_report_is_younger_whatever_the_clock_of_its_broker_sho
     assert await read(stored(old_ms)) == 10, "it registers again with its last report"
 
 
+@pytest.mark.parametrize("read", ["read_one", "read_all"])
+async def test_a_bundle_that_has_moved_keeps_its_load_until_the_new_owner_has_measured_it(read: str) -> None:
+    session = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
+    book, bundle = LoadBook(session, Clock()), "shop/orders/0x00000000_0xffffffff"
+
+    async def rate(broker: str, stated_s: int, messages_per_s: float, topics_new: int) -> float:
+        of_bundle = {"msgRateIn": messages_per_s, "topics": 4, "quireNewTopics": topics_new}
+        fields = {"lastStats": {bundle: of_bundle}, "numBundles": 1, "msgRateIn": messages_per_s}
+        await session.put(f"{BROKERS}/{broker}", stored(NOW_MS + stated_s * 1000, **fields))
+        await (book.read_one(f"{BROKERS}/{broker}") if read == "read_one" else book.read_all())
+        load = book.snapshot().brokers[BrokerId(broker)]
+        assert load.messages_per_s == load.bundles[0].messages_per_s
+        return load.bundles[0].messages_per_s
+
+    assert await rate("a:1", -100, 50.0, 0) == 50.0
+    assert await rate("b:1", -40, 0.0, 4) == 50.0
+    assert await rate("b:1", -30, 1.0, 3) == 50.0
+    assert await rate("b:1", -10, 40.0, 2) == 40.0
+
+
 async def test_groups_that_could_not_be_read_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_view, "ISOLATION_S", 3600.0)
     session = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))

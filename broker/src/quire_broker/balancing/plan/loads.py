@@ -46,6 +46,8 @@ class BundleLoad:
     """Producers and consumers."""
     messages_per_s: float = 0.0
     bytes_per_s: float = 0.0
+    is_new: bool = False
+    """Whether its broker has opened most of its topics so recently that it does not know their rates."""
 
     @property
     def weight(self) -> float:

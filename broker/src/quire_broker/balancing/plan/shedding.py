@@ -12,7 +12,7 @@ What keeps moves from going back and forth:
   further moves may make a target busier than it, but clearly less busy than the source was.
 * A broker that gave or got a bundle is neither source nor target until its usage has settled and a later report has
   arrived: an earlier one shows the load before the move.
-* A moved bundle stays for the grace period.
+* A moved bundle stays for the grace period, and one whose load is not known until it is (`carried`).
 * The number of moves within a minute is bounded. The others that a round planned wait in a queue, and their brokers
   get no further plan until it is done.
 """
@@ -188,6 +188,7 @@ class _Shedding:
             each
             for each in sorted(source.bundles, key=lambda each: -each.weight)
             if source.usage_of(each) >= MOVED_USAGE_MIN
+            and not each.is_new
             and now_s - state.moved.get(each.name, -self._settings.grace_s) >= self._settings.grace_s
         ]
         for may_pass in (False, True):
