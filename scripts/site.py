@@ -43,6 +43,7 @@ NAVIGATION: dict[str, tuple[str, ...]] = {
         "docs/upgrade.md",
         "docs/cli.md",
         "docs/client.md",
+        "docs/websocket.md",
         "docs/spark.md",
         "docs/analytics.md",
     ),

@@ -26,6 +26,7 @@ from quire_broker.security.authorization import Authorization
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.security.token_provider import TokenProvider
 from quire_broker.settings.console import ConsoleSettings
+from quire_broker.settings.websocket import WebSocketSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 OPEN = (
@@ -284,7 +285,20 @@ UNSERVED = tuple(
     f"{method} /admin/{{api}}/{{part}}{rest}" for method in ("DELETE", "GET", "POST", "PUT") for rest in ("", "/{rest}")
 )
 """Parts of Pulsar that are not part of Quire: every role gets the reason."""
-ANY_ROLE = ("GET /admin/brokers/version", "GET /admin/v2/brokers/version", "GET /admin/v2/clusters", *UNSERVED)
+SOCKETS = (
+    "GET /ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}",
+    "GET /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}",
+    "GET /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}",
+    "GET /ws/v3/consumer/{subscription}",
+)
+"""WebSockets, which any machine may open, as it may connect to the port of the Pulsar protocol."""
+ANY_ROLE = (
+    "GET /ws/v3/consumer/{subscription}",  # the brokers check the permission for each of its topics
+    "GET /admin/brokers/version",
+    "GET /admin/v2/brokers/version",
+    "GET /admin/v2/clusters",
+    *UNSERVED,
+)
 SECRET = b"s" * 32
 LOCAL, MAPPED, REMOTE = "127.0.0.1", "::ffff:127.0.0.1", "192.0.2.7"
 NAMES = {
@@ -332,7 +346,7 @@ class Asked:
             if authentication
             else None,
             parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
-            settings=SimpleNamespace(console=ConsoleSettings()),
+            settings=SimpleNamespace(console=ConsoleSettings(), websocket=WebSocketSettings()),
             more_routes=lambda: cluster_routes(nothing, nothing, nothing),
         )
         self.app = make_app(cast(Any, broker))
@@ -397,7 +411,9 @@ ROUTES = Asked(authentication=False).routes()
 
 def test_each_route_is_in_one_list() -> None:
     assert (
-        sorted([*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES, *UNSERVED])
+        sorted(
+            [*OPEN, *PROBES, *CLIENT_READS, *READS, *CHANGES, *CONSUMER_CHANGES, *PRODUCER_CHANGES, *UNSERVED, *SOCKETS]
+        )
         == ROUTES
     )
 
@@ -405,7 +421,7 @@ def test_each_route_is_in_one_list() -> None:
 @pytest.mark.parametrize("route", ROUTES)
 async def test_without_authentication_other_machines_get_probes_metrics_and_what_clients_look_up(route: str) -> None:
     asked = Asked(authentication=False)
-    expected = 200 if route in (*OPEN, *PROBES, *CLIENT_READS) else 403
+    expected = 200 if route in (*OPEN, *PROBES, *CLIENT_READS, *SOCKETS) else 403
     assert await asked.status(route, peer=REMOTE) == expected
     assert await asked.status(route, peer="fe80::1%eth0") == expected
     if route.startswith("GET "):

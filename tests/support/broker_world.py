@@ -18,6 +18,7 @@ from quire_broker.settings.balancing import BalancingSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
+from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.standalone import with_quorums
 from quire_broker.topic.topics import TopicsSettings
 from tests.sim.metadata import SimMetadata, SimMetadataStore
@@ -45,6 +46,7 @@ async def running_brokers(
     metrics: MetricsSettings | None = None,
     of_broker: Callable[[int, BrokerSettings], BrokerSettings] = lambda _, common: common,
     console: ConsoleSettings | None = None,
+    websocket: WebSocketSettings | None = None,
 ) -> AsyncIterator[BrokerWorld]:
     """Run a bookie in the folder and `count` brokers; stop them at the end. `of_broker`: settings of one."""
     clock, chance, disk = SystemClock(), SystemChance(), LocalDisk()
@@ -64,6 +66,7 @@ async def running_brokers(
         balancing=balancing,
         metrics=metrics or MetricsSettings(),
         console=console or ConsoleSettings(),
+        websocket=websocket or WebSocketSettings(),
     )
     try:
         for number in range(count):

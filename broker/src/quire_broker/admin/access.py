@@ -18,7 +18,7 @@ from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.admin.routes import ORIGINAL, ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
-from quire_broker.security.authentication import Authentication
+from quire_broker.security.authentication import Authentication, method_of, shown_in
 from quire_broker.security.authorization import Action, Authorization
 from quire_broker.security.credentials import Client, settled
 
@@ -71,7 +71,7 @@ async def client_of(
     """Return the client that sent a request, or the response 401, which is counted and logged."""
     certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
     try:
-        return await settled(authentication.admit_http(authorization_of(request), common_name(certificate)))
+        return await settled(authentication.admit_http(_authorization(request), common_name(certificate)))
     except AuthenticationError as error:
         stats.authentications_failed += 1
         log.warning("%s %s of %s is refused: %s", request.method, request.rel_url.raw_path, request.remote, error)
@@ -80,9 +80,26 @@ async def client_of(
         return refused
 
 
+def credentials_in(request: web.Request) -> tuple[str, str]:
+    """Return the method and the credentials of a request as clients of the Pulsar protocol send them; empty: none."""
+    header = _authorization(request)
+    return (method_of(header), shown_in(header)) if header else ("", "")
+
+
+def _authorization(request: web.Request) -> str:
+    """Return the header with the client's credentials. WebSocket clients in browsers send a token in the query."""
+    header = authorization_of(request)
+    route = route_of(request, ROUTES)
+    if not header and route is not None and route.reach is Reach.SOCKETS and (token := request.query.get("token")):
+        return f"Bearer {token}"
+    return header
+
+
 def _is_asked_by_any_name(request: web.Request, reach: Reach) -> bool:
     """Return whether the Host header may be any name: clients on other machines use the name in their service URL."""
-    return reach is Reach.PROBE or (reach is Reach.CLIENTS and not is_local(request))
+    if reach is Reach.SOCKETS and "Origin" in request.headers:
+        return False  # a browser, whose page may have made its own name resolve to this machine
+    return reach is Reach.PROBE or (reach in (Reach.CLIENTS, Reach.SOCKETS) and not is_local(request))
 
 
 def _refuse(request: web.Request, reason: str | None) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
@@ -118,14 +117,6 @@ async def object_of(request: web.Request) -> dict[str, Any]:
             text=json.dumps({"reason": "the body must be a JSON object"}), content_type="application/json"
         )
     return value
-
-
-def time_text(time_ms: int) -> str:
-    """Return a time in ms since the epoch as stock brokers write it: `2026-01-31T23:59:59.123Z`."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return time_text(0)  # a producer may send any number
 
 
 def flag(request: web.Request, name: str) -> bool:

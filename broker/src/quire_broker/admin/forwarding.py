@@ -94,7 +94,7 @@ class Forwarding:
         of_broker = self._of_broker.setdefault(base, asyncio.Semaphore(FORWARDS_PER_BROKER_MAX))
         try:
             async with asyncio.timeout(FORWARD_S), of_broker, self._running:
-                tls = await self._context() if base.startswith("https:") else True
+                tls = await self.context() if base.startswith("https:") else True
                 async with self._session.request(
                     call.method,
                     URL(base + call.path, encoded=True),
@@ -115,7 +115,8 @@ class Forwarding:
         async with self._large:
             return await read_body(answer, FORWARD_ANSWER_BYTES_MAX)
 
-    async def _context(self) -> ssl.SSLContext:
+    async def context(self) -> ssl.SSLContext:
+        """Return the context for TLS with other brokers."""
         if self._tls is None:
             peers = self._broker.settings.access.peers
             make = partial(client_context, check_host_name=True)

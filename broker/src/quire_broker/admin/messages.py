@@ -19,7 +19,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
-from quire_broker.admin.answers import answer, body_of, done, time_text
+from quire_broker.admin.answers import answer, body_of, done
 from quire_broker.admin.context import broker_of, plain_topic, subscription_of, topic_here
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
@@ -33,6 +33,7 @@ from quire_broker.names import TopicName
 from quire_broker.policies.fields import LONG_MAX
 from quire_broker.topic.topic import Topic
 from quire_broker.wire.entry import EntrySummary, peek, peek_broker_metadata
+from quire_broker.wire.times import time_text
 
 _PREFIX: Final = "X-Pulsar-"
 _STEP_ENTRIES: Final = 1000

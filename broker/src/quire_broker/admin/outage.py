@@ -34,6 +34,9 @@ async def answered_without_metadata(
     task.set_name(f"{request.method} {request.rel_url.raw_path}")
     try:
         while not (await asyncio.wait({task}, timeout=ADMIN_PATIENCE_S))[0]:
+            if request.writer.output_size:  # the response has begun: a stream, or a WebSocket that lasts for days
+                await asyncio.wait({task})
+                break
             await _require_metadata(request, task)
     except LeftRunningError:
         raise

@@ -43,6 +43,8 @@ class Reach(Enum):
     """Processes of this machine, unless httpServerAdminRemote opens the port."""
     CLIENTS = auto()
     """Every machine: what stock clients with an http:// service URL look up."""
+    SOCKETS = auto()
+    """Every machine, and the token may be in the query: WebSockets. Browsers only under a permitted name."""
     PROBE = auto()
     """Every machine, under any name of this broker."""
 

@@ -7,7 +7,6 @@ from typing import Any
 from quire_bookie.client import LedgerClient
 from quire_bookie.errors import LedgerError, MetadataError, NoSuchLedgerError
 from quire_bookie.model import LedgerId
-from quire_broker.admin.answers import time_text
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.limits import INFO_RANGES_MAX
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
@@ -18,6 +17,7 @@ from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.producers import Producer
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
+from quire_broker.wire.times import time_text
 
 log = logging.getLogger("quire.broker.admin")
 

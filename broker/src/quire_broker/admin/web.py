@@ -47,6 +47,7 @@ from quire_broker.admin import (
     topic_policies,
     topics,
     unserved,
+    websockets,
 )
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import BODY_BYTES_MAX, errors_as_json
@@ -58,6 +59,7 @@ from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.limits import PUBLISHED_BY_HTTP_MAX
 from quire_broker.server.broker import RunningBroker
+from quire_broker.websocket.service import WebSocketService
 
 log = logging.getLogger("quire.broker.admin")
 PARTS = (
@@ -91,6 +93,7 @@ PARTS = (
     console,
     live_rates,
     status,
+    websockets,
 )
 
 
@@ -119,6 +122,8 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
     app.on_cleanup.append(lambda _: left.close())
     app[FORWARDING] = forwarding = Forwarding(broker)
     app.on_cleanup.append(forwarding.close)
+    app[websockets.WEBSOCKETS] = service = WebSocketService(broker, forwarding.context)
+    app.on_shutdown.append(service.close)
     if broker.settings.console.enabled:
         app[live_rates.LIVE] = rates = live_rates.LiveRates(broker)
         app.cleanup_ctx.append(rates.running)

@@ -39,6 +39,7 @@ from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
+from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings
@@ -127,6 +128,7 @@ def serving_settings(
         metrics=config.part(MetricsSettings),
         console=config.part(ConsoleSettings),
         slow=config.part(SlowSettings),
+        websocket=config.part(WebSocketSettings),
         memory=memory_settings(config, machine_memory_bytes()),
     )
 

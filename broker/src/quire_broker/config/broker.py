@@ -41,6 +41,7 @@ from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
+from quire_broker.settings.websocket import WebSocketSettings
 
 LOOPBACK = "127.0.0.1"
 _OLD_LIMIT = "backlogQuotaDefaultLimitGB"
@@ -142,6 +143,7 @@ class ServingConfig(
         CompactionSettings,
         MetricsSettings,
         ConsoleSettings,
+        WebSocketSettings,
     )
 
     @classmethod
@@ -288,6 +290,12 @@ class StandaloneConfig(
         description="auditor and replication workers run in this process, too",
     )
 
+    web_socket_service: bool = Field(
+        True,
+        alias="webSocketServiceEnabled",
+        description="serve WebSocket producers, consumers and readers under /ws/ of the HTTP ports; a separate broker "
+        "does not by default",
+    )
     disk_usage_threshold: Fraction = Field(
         STANDALONE_DISK_USAGE_THRESHOLD,
         alias="diskUsageThreshold",

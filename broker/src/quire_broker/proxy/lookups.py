@@ -18,9 +18,9 @@ from quire_bookie.errors import QuireError
 from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_broker import limits
 from quire_broker.errors import BrokerError, ServerError, ServiceNotReadyError
-from quire_broker.proxy.broker_link import BrokerLink, RefusedByBrokerError, code_of
 from quire_broker.proxy.parts import ProxyParts
 from quire_broker.proxy.targets import Address
+from quire_broker.server.broker_link import BrokerLink, RefusedByBrokerError, code_of
 from quire_broker.server.session import Refuse
 from quire_broker.wire import commands
 from quire_broker.wire.frames import encode

@@ -24,12 +24,12 @@ from quire_bookie.errors import PeerProtocolError
 from quire_broker import limits
 from quire_broker.errors import AuthenticationError, BrokerError, ServerError, server_error_of
 from quire_broker.limits import CLIENT_VERSION_CHARACTERS_MAX
-from quire_broker.proxy.broker_link import BrokerLink, code_of
 from quire_broker.proxy.lookups import QUESTIONS, Lookups
 from quire_broker.proxy.parts import ProxyParts
 from quire_broker.proxy.pipe import Pipe
 from quire_broker.proxy.targets import Address
 from quire_broker.security.credentials import BASIC, TOKEN, Client, Found, settled
+from quire_broker.server.broker_link import BrokerLink, code_of
 from quire_broker.server.connection import Connection
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.wire import commands

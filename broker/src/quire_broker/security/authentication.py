@@ -45,10 +45,9 @@ class Authentication:
 
     def admit_http(self, header: str, common_name: str) -> Found:
         """Authenticate a request, by its header `Authorization`, else by its certificate. AuthenticationError."""
-        scheme, _, shown = header.partition(" ")
-        method = _SCHEMES.get(scheme.lower(), "")
+        method = method_of(header)
         if method in self._providers:
-            return self._first(method, _decoded(shown) if method == BASIC else shown)
+            return self._first(method, shown_in(header))
         if header:
             raise AuthenticationError(f"the header Authorization must be: {' or: '.join(self._headers())}")
         if common_name and self._settings.certificates:
@@ -126,6 +125,17 @@ class Authentication:
             for method, text in ((TOKEN, "Bearer"), (BASIC, 'Basic realm="quire"'))
             if method in self._providers or (method == TOKEN and BASIC not in self._providers)
         )
+
+
+def method_of(header: str) -> str:
+    """Return the method of a header `Authorization`; empty if there is none of its name."""
+    return _SCHEMES.get(header.partition(" ")[0].lower(), "")
+
+
+def shown_in(header: str) -> str:
+    """Return the credentials of such a header as clients of the Pulsar protocol send them. AuthenticationError."""
+    shown = header.partition(" ")[2]
+    return _decoded(shown) if method_of(header) == BASIC else shown.strip()
 
 
 def _decoded(shown: str) -> str:

@@ -50,6 +50,7 @@ from quire_broker.settings.managed_ledger import MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import UnusedTopicSettings
+from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.compaction_check import CompactionCheck
 from quire_broker.topic.expiry import Expiry
@@ -95,6 +96,7 @@ class BrokerSettings:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     slow: SlowSettings = field(default_factory=SlowSettings)
+    websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""
     changes_at_run_time: bool = True

@@ -1,9 +1,10 @@
 """Owns one TCP connection: passes frames to the session, sends bytes, keeps it alive, decides when to stop reading.
 
-Reading stops for five independent reasons: too many unanswered publishes of this connection, the common
+Reading stops for six independent reasons: too many unanswered publishes of this connection, the common
 publish budget, a client that does not read its answers, the memory that all connections share
-(`quire_bookie.env.connection_memory`), and a rate of publishing. It resumes when none of them applies. While that
-memory is full, nothing is dispatched either. While a rate is exceeded, the frames of the last buffer wait.
+(`quire_bookie.env.connection_memory`), a rate of publishing, and a receiver of the frames that is full (`hold`). It
+resumes when none of them applies. While that memory is full, nothing is dispatched either. While a rate is exceeded,
+the frames of the last buffer wait.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ class Handler(Protocol):
 
 
 # Reasons not to read, as bits of a plain int: checked once per message, where an enum's flags cost ten times as much.
-_PENDING, _BUDGET, _WRITES, _MEMORY, _RATE = 1, 2, 4, 8, 16
+_PENDING, _BUDGET, _WRITES, _MEMORY, _RATE, _RECEIVER = 1, 2, 4, 8, 16, 32
 _OF_THE_PEER = _WRITES | _MEMORY
 """While only these reasons apply, the peer causes its own silence."""
 
@@ -344,6 +345,14 @@ class Connection(asyncio.Protocol):
     def held_s(self) -> float:
         """How long a rate of publishing has held back the frame that is handled now."""
         return 0.0 if self._held_since_s is None else self._loop.time() - self._held_since_s
+
+    def hold(self) -> None:
+        """Read nothing until `release`: the receiver of the frames is full. Frames of the last buffer still arrive."""
+        self._pause(_RECEIVER)
+
+    def release(self) -> None:
+        """Read again."""
+        self._resume(_RECEIVER)
 
     def _budget_freed(self) -> None:
         self._resume(_BUDGET)

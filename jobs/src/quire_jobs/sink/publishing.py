@@ -18,9 +18,10 @@ from pulsar.schema import BytesSchema, Schema
 
 from quire_bookie.cli.client_access import ClientAccess, client_access
 from quire_broker.names import parse_topic
+from quire_broker.wire.java_hash import java_hash
 from quire_jobs.errors import JobOptionsError, QuireJobError, SourceUnavailableError
 from quire_jobs.sink.options import PayloadSchema, SinkOptions
-from quire_jobs.sink.rows import Outgoing, java_hash
+from quire_jobs.sink.rows import Outgoing
 
 _NEVER_MS = 24 * 3600 * 1000
 _BUSY_PAUSE_S = 0.5

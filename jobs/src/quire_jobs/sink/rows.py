@@ -123,12 +123,3 @@ def _payload_column(others: list[pa.Field]) -> str:
 def _milliseconds(time: datetime) -> int:
     since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
-
-
-def java_hash(key: str) -> int:
-    """Return Java's String.hashCode without its sign, by which Java producers choose the partition of a key."""
-    state = 0
-    units = key.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(units), 2):
-        state = (31 * state + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
-    return state & 0x7FFFFFFF

@@ -131,6 +131,8 @@ BROKER_KEYS = frozenset(
         *("tlsTrustCertsFilePath", "tokenAudience", "tokenAudienceClaim", "tokenAuthClaim", "tokenPublicAlg"),
         *("tokenPublicKey", "tokenSecretKey", "topicCompactionKeysMaxMb", "topicCompactionRetainNullKey"),
         *("topicLoadTimeoutSeconds", "webConsoleEnabled", "webServicePort", "webServicePortTls"),
+        *("webSocketMaxSessions", "webSocketMaxTextFrameSize", "webSocketPingDurationSeconds"),
+        *("webSocketServiceEnabled", "webSocketSessionIdleTimeoutMillis"),
     )
 )
 

@@ -9,6 +9,7 @@ from quire_bookie.admin.listening import listen, port_of
 from quire_broker.admin.web import WebServer, make_app
 from quire_broker.security.settings import AccessSettings
 from quire_broker.settings.console import ConsoleSettings
+from quire_broker.settings.websocket import WebSocketSettings
 from tests.support.unreadable_requests import check_refusals
 
 
@@ -17,7 +18,10 @@ async def test_an_invalid_http_request_neither_shows_nor_logs_a_token(caplog: py
     broker = cast(
         Any,
         SimpleNamespace(
-            more_routes=list, settings=SimpleNamespace(access=access, console=ConsoleSettings(enabled=False))
+            more_routes=list,
+            settings=SimpleNamespace(
+                access=access, console=ConsoleSettings(enabled=False), websocket=WebSocketSettings()
+            ),
         ),
     )
     server = WebServer(make_app(broker), access.http)

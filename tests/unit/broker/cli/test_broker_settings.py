@@ -101,6 +101,10 @@ SERVING: dict[str, Any] = BALANCING | {
     "pattern_characters_max": 53,
     "topic_watchers_max": 54,
     "publish_buffer_mb": 77,
+    "web_socket_max_text_frame_size_bytes": 5555,
+    "web_socket_session_idle_timeout_ms": 5656,
+    "web_socket_ping_s": 57,
+    "web_socket_max_sessions": 58,
 }
 STANDALONE: dict[str, Any] = (
     STORAGE
@@ -140,7 +144,8 @@ def test_every_field_is_listed_here() -> None:
     own = {"metadata", "metadata_session_timeout_ms"} | set(ClientSecurityConfig.model_fields)
     own |= {"advertised_listeners_file"}  # see test_listeners_file
     own |= {"bind_addresses"}  # see test_ports_of_listeners
-    shared = {"web_console", "non_persistent_topics"}  # see test_console and test_pulsar_non_persistent
+    # see test_console, test_pulsar_non_persistent, and the test of two defaults below
+    shared = {"web_console", "non_persistent_topics", "web_socket_service"}
     own |= set(LEDGER_CLIENT) | OF_A_LIMIT | {"managed_ledger_password"}
     secured = set(BrokerSecurityConfig.model_fields) | set(MetadataAccessConfig.model_fields)
     assert set(BrokerConfig.model_fields) == set(SERVING) | own | shared | secured | OFFLOAD
@@ -422,3 +427,11 @@ def test_issuers_that_cannot_be_trusted_are_refused(given: dict[str, Any], reaso
 def test_the_audit_log_can_be_switched_off() -> None:
     assert broker_settings(broker()).access.audit
     assert not broker_settings(broker(auditLogEnabled=False)).access.audit
+
+
+def test_a_standalone_serves_websockets_by_default_and_a_broker_does_not() -> None:
+    for made, by_default in ((broker_settings(broker()), False), (standalone_settings(standalone()).broker, True)):
+        assert made.websocket.enabled is by_default
+    assert broker_settings(broker(web_socket_service=True)).websocket.enabled
+    assert not standalone_settings(standalone(web_socket_service=False)).broker.websocket.enabled
+    assert broker_settings(broker(web_socket_session_idle_timeout_ms=5656)).websocket.idle_s == 5.656

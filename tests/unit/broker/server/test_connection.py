@@ -124,6 +124,15 @@ async def test_reading_stops_above_the_pending_publishes_and_resumes_below_half(
     assert transport.reading
 
 
+async def test_reading_stops_while_the_receiver_of_the_frames_is_full() -> None:
+    connection, transport, _ = make()
+    connection.hold()
+    connection.hold()
+    assert not transport.reading
+    connection.release()
+    assert transport.reading
+
+
 async def test_reading_stops_above_the_bytes_of_one_connection() -> None:
     connection, transport, _ = make(PublishBudget(1 << 40))
     connection.publish_taken(1, limits.CONNECTION_PUBLISH_BYTES_MAX)

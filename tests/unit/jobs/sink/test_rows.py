@@ -12,7 +12,7 @@ from quire_broker.schemas.stored import Schema, SchemaType
 from quire_jobs.decode.payloads import PayloadDecoder
 from quire_jobs.errors import QuireJobError, TableSchemaError
 from quire_jobs.sink.options import PayloadSchema
-from quire_jobs.sink.rows import Outgoing, RowEncoder, java_hash
+from quire_jobs.sink.rows import Outgoing, RowEncoder
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -86,13 +86,3 @@ def test_records_of_every_column_type_are_read_back(kind: PayloadSchema) -> None
     full, empty = encoder.messages(rows)
     assert reader.row(full.payload, None) == {name: value for name, (_, value) in fields.items()}
     assert reader.row(empty.payload, None) == dict.fromkeys(fields)
-
-
-@pytest.mark.parametrize(("key", "value"), [("", 0), ("a", 97), ("hello world", 1794106052), ("zzzzzzzz", 1077910528)])
-def test_the_hash_of_a_key_equals_java_s(key: str, value: int) -> None:
-    state = 0
-    for character in key:
-        state = (31 * state + ord(character)) % (1 << 32)
-    assert java_hash(key) == state & 0x7FFFFFFF
-    if key in ("", "a", "hello world"):
-        assert java_hash(key) == value

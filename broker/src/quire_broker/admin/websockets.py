@@ -1,0 +1,87 @@
+"""WebSocket producers, consumers and readers: their routes, and the credentials of their clients.
+
+GET /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}
+GET /ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}
+GET /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}
+GET /ws/v3/consumer/{subscription}?topics=A,B
+
+Credentials are in the header Authorization, or a token in the query parameter `token`, as browsers cannot set headers.
+The service connects to brokers with them. A client's certificate cannot be passed on.
+"""
+
+import logging
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError
+from quire_broker.admin.access import client_of, credentials_in
+from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.routes import Need, Reach, Route
+from quire_broker.limits import WEBSOCKET_PARTITIONS_MAX
+from quire_broker.names import parse_topic
+from quire_broker.security.credentials import CERTIFICATE
+from quire_broker.websocket.service import WebSocketService
+
+log = logging.getLogger("quire.broker.security")
+WEBSOCKETS = web.AppKey("websockets", WebSocketService)
+
+
+def routes() -> Iterator[Route]:
+    """Yield the routes of this module."""
+    topic = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+    yield Route("GET", f"/ws/v2/producer/{topic}", produce, Need.PRODUCE, Reach.SOCKETS)
+    yield Route("GET", f"/ws/v2/consumer/{topic}/{{subscription}}", consume, Need.CONSUME, Reach.SOCKETS)
+    yield Route("GET", f"/ws/v2/reader/{topic}", read, Need.CONSUME, Reach.SOCKETS)
+    yield Route("GET", "/ws/v3/consumer/{subscription}", consume_topics, Need.A_ROLE, Reach.SOCKETS)
+
+
+async def produce(request: web.Request) -> web.StreamResponse:
+    """Serve a producer."""
+    return await _service(request).produce(request, topic_name_of(request), await _credentials(request))
+
+
+async def consume(request: web.Request) -> web.StreamResponse:
+    """Serve a consumer of one topic."""
+    names, subscription = [topic_name_of(request)], request.match_info["subscription"]
+    return await _service(request).consume(request, names, subscription, await _credentials(request))
+
+
+async def read(request: web.Request) -> web.StreamResponse:
+    """Serve a reader."""
+    return await _service(request).read(request, topic_name_of(request), await _credentials(request))
+
+
+async def consume_topics(request: web.Request) -> web.StreamResponse:
+    """Serve a consumer of several topics; the brokers check the permission for each. RefusedError 400."""
+    service = _service(request)
+    if "topicsPattern" in request.query:
+        raise RefusedError(400, "topicsPattern is not served over WebSocket: name the topics with topics=A,B")
+    names = [
+        parse_topic(text) for text in request.query.get("topics", "").split(",")[: WEBSOCKET_PARTITIONS_MAX + 1] if text
+    ]
+    if not names or len(set(names)) < len(names):
+        raise RefusedError(400, "topics must name different topics: topics=A,B")
+    return await service.consume(request, names, request.match_info["subscription"], await _credentials(request))
+
+
+def _service(request: web.Request) -> WebSocketService:
+    """Return the service. RefusedError 404 if it is off."""
+    found = request.app[WEBSOCKETS]
+    if not found.settings.enabled:
+        raise RefusedError(404, "this broker serves no WebSockets: webSocketServiceEnabled=false")
+    return found
+
+
+async def _credentials(request: web.Request) -> tuple[str, str]:
+    """Return the client's credentials, with which the session connects to brokers; empty: none. RefusedError 403."""
+    broker = broker_of(request)
+    authentication = broker.access.authentication
+    if authentication is None:
+        return "", ""
+    client = await client_of(request, authentication, broker.parts.stats, log)
+    if isinstance(client, web.Response):
+        raise RefusedError(client.status, "the credentials are no longer valid")
+    if client.method == CERTIFICATE:
+        raise RefusedError(403, "WebSocket sessions do not pass on a client's certificate: send a token or a password")
+    return credentials_in(request)

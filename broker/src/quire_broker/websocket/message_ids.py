@@ -1,0 +1,54 @@
+"""Ids of messages as texts: the MessageIdData of Pulsar's protocol in base64, as Java's `MessageId.toByteArray`."""
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from quire_bookie.errors import PeerProtocolError
+from quire_broker.limits import BATCH_MESSAGES_MAX
+from quire_broker.wire.proto.pulsar_pb2 import MessageIdData
+
+_CHARACTERS_MAX = 1_000
+
+
+class MessageId(NamedTuple):
+    """The place of one message. `batch_index` is -1 outside a batch."""
+
+    ledger_id: int
+    entry_id: int
+    partition: int = -1
+    batch_index: int = -1
+    batch_size: int = 0
+
+    @property
+    def entry(self) -> tuple[int, int]:
+        """Ledger and entry, which the messages of a batch share."""
+        return self.ledger_id, self.entry_id
+
+    def text(self) -> str:
+        """Return the id as clients get it."""
+        found = MessageIdData(ledgerId=self.ledger_id, entryId=self.entry_id)
+        if self.partition >= 0:
+            found.partition = self.partition
+        if self.batch_index >= 0:
+            found.batch_index, found.batch_size = self.batch_index, self.batch_size
+        return base64.b64encode(found.SerializeToString()).decode()
+
+
+def message_id_of(text: object) -> MessageId:
+    """Parse an id that a client sends. PeerProtocolError."""
+    if not isinstance(text, str) or not text or len(text) > _CHARACTERS_MAX:
+        raise PeerProtocolError("messageId must be the messageId of a message, as a text")
+    try:
+        found = MessageIdData.FromString(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError, DecodeError) as error:
+        raise PeerProtocolError(f"messageId {text[:100]!r} is not the id of a message: {error}") from error
+    if not found.IsInitialized():
+        raise PeerProtocolError(f"messageId {text[:100]!r} names no ledger and entry")
+    if found.batch_index < 0:
+        return MessageId(found.ledgerId, found.entryId, found.partition)
+    if not found.batch_index < found.batch_size <= BATCH_MESSAGES_MAX:
+        raise PeerProtocolError(f"messageId names message {found.batch_index} of a batch of {found.batch_size}")
+    return MessageId(found.ledgerId, found.entryId, found.partition, found.batch_index, found.batch_size)

@@ -1,0 +1,189 @@
+"""The WebSocket service of one broker: opens sessions, bounds them, ends them when the broker stops."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from quire_bookie.admin.answers import RefusedError
+from quire_bookie.errors import PeerProtocolError
+from quire_broker import limits
+from quire_broker.errors import ServerError, ServiceNotReadyError
+from quire_broker.names import TopicName
+from quire_broker.server.broker import RunningBroker
+from quire_broker.server.broker_link import LinkTarget, RefusedByBrokerError
+from quire_broker.server.budget import PublishBudget
+from quire_broker.websocket.attachment import Links, hello
+from quire_broker.websocket.consumer_session import ConsumerSession
+from quire_broker.websocket.parameters import Query, consumer_parameters, producer_parameters, reader_parameters
+from quire_broker.websocket.producer_session import ProducerSession
+from quire_broker.websocket.session import GOING_AWAY, Session
+
+_STATUS = {
+    ServerError.AUTHENTICATION: 401,
+    ServerError.AUTHORIZATION: 403,
+    ServerError.TOPIC_NOT_FOUND: 404,
+    ServerError.SUBSCRIPTION_NOT_FOUND: 404,
+    ServerError.CONSUMER_BUSY: 409,
+    ServerError.PRODUCER_BUSY: 409,
+    ServerError.PRODUCER_FENCED: 409,
+    ServerError.INCOMPATIBLE_SCHEMA: 409,
+    ServerError.NOT_ALLOWED: 412,
+    ServerError.INVALID_TOPIC_NAME: 412,
+    ServerError.TOO_MANY_REQUESTS: 429,
+    ServerError.PRODUCER_BLOCKED_QUOTA_ERROR: 503,
+    ServerError.PRODUCER_BLOCKED_QUOTA_EXCEPTION: 503,
+    ServerError.TOPIC_TERMINATED: 503,
+    ServerError.SERVICE_NOT_READY: 503,
+    ServerError.METADATA: 503,
+}
+"""HTTP codes of a broker's refusals, as of Pulsar where it has one."""
+Tls = Callable[[], Awaitable[ssl.SSLContext]]
+P = TypeVar("P")
+_ANY = ("0.0.0.0", "::", "")
+
+
+class WebSocketService:
+    """Owns the sessions of a broker. `tls`: returns the context for connections to brokers."""
+
+    def __init__(self, broker: RunningBroker, tls: Tls) -> None:
+        self._broker = broker
+        self._tls = tls
+        self.settings = broker.settings.websocket
+        self._budget = PublishBudget(limits.WEBSOCKET_BUFFER_BYTES)
+        self._sessions: set[Session] = set()
+        self._opening = 0
+        self._stopped = False
+
+    @property
+    def sessions(self) -> int:
+        """The number of open sessions, with those that are being opened."""
+        return len(self._sessions) + self._opening
+
+    async def produce(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
+        """Serve a producer. RefusedError, QuireError."""
+        wanted = _parsed(producer_parameters, request.query)
+        with self._seat(request):
+            topics = await self._topics_of([name])
+            broker = self._broker
+            session = ProducerSession(
+                self.settings,
+                self._links(shown, secure=request.secure),
+                topics,
+                wanted,
+                self._budget,
+                clock=broker.clock,
+                chance=broker.chance,
+                message_bytes_max=broker.settings.session.message_bytes_max,
+            )
+            return await self._serve(request, session)
+
+    async def consume(
+        self, request: web.Request, names: Sequence[TopicName], subscription: str, shown: tuple[str, str]
+    ) -> web.StreamResponse:
+        """Serve a consumer. RefusedError, QuireError."""
+        wanted = _parsed(consumer_parameters, request.query)
+        with self._seat(request):
+            topics = await self._topics_of(names)
+            links = self._links(shown, secure=request.secure)
+            session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget)
+            return await self._serve(request, session)
+
+    async def read(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
+        """Serve a reader. RefusedError, QuireError."""
+        wanted = _parsed(reader_parameters, request.query)
+        with self._seat(request):
+            topics = await self._topics_of([name])
+            links = self._links(shown, secure=request.secure)
+            subscription = f"reader-{self._broker.chance.token(5).hex()}"
+            session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget)
+            return await self._serve(request, session)
+
+    async def close(self, _: object = None) -> None:
+        """End all sessions, and open none."""
+        self._stopped = True
+        for session in self._sessions:
+            session.end(GOING_AWAY, "the broker stops")
+
+    @contextmanager
+    def _seat(self, request: web.Request) -> Iterator[None]:
+        """Count a session. RefusedError above the bound, and for a request that opens no WebSocket."""
+        if request.method != "GET" or not web.WebSocketResponse().can_prepare(request).ok:
+            raise RefusedError(400, "this path serves WebSockets: connect with a WebSocket client")
+        if self._stopped:
+            raise RefusedError(503, "the broker stops: connect again")
+        if self.sessions >= self.settings.sessions_max:
+            raise RefusedError(503, f"{self.sessions} WebSocket sessions are open (webSocketMaxSessions): try again")
+        self._opening += 1
+        try:
+            yield
+        finally:
+            self._opening -= 1
+
+    async def _serve(self, request: web.Request, session: Session) -> web.StreamResponse:
+        socket = web.WebSocketResponse(
+            autoping=False, compress=False, max_msg_size=self.settings.text_bytes_max, timeout=limits.CLOSE_FLUSH_S
+        )
+        try:
+            await session.open()
+            await socket.prepare(request)
+            self._sessions.add(session)
+            if self._stopped:
+                session.end(GOING_AWAY, "the broker stops")
+            await session.run(socket)
+            return socket
+        except RefusedByBrokerError as error:
+            raise RefusedError(_STATUS.get(error.code, 500), str(error)) from error
+        finally:
+            self._sessions.discard(session)
+            session.close()
+
+    def _links(self, shown: tuple[str, str], *, secure: bool) -> Links:
+        async def find(topic: TopicName) -> LinkTarget:
+            return await self._target(topic, secure=secure)
+
+        return Links(find, hello(shown), self._broker.memory)
+
+    async def _topics_of(self, names: Sequence[TopicName]) -> list[TopicName]:
+        """Return the topics and the partitions of partitioned ones. RefusedError for too many."""
+        found: list[TopicName] = []
+        for name in names:
+            count = await self._broker.topics.partitions_for_client(name, auto_create=True)
+            found += name.partitions(count) if count else [name]
+        if len(found) > limits.WEBSOCKET_PARTITIONS_MAX:
+            raise RefusedError(
+                400,
+                f"{len(found)} topics and partitions; a WebSocket session serves {limits.WEBSOCKET_PARTITIONS_MAX}: "
+                "name fewer, or single partitions",
+            )
+        return found
+
+    async def _target(self, topic: TopicName, *, secure: bool) -> LinkTarget:
+        """Return the address of the owner. A client's token that came over TLS is sent on over TLS."""
+        broker = self._broker
+        owner = await broker.parts.lookups.find(topic)
+        if owner is None:
+            raise ServiceNotReadyError(f"no broker owns {topic}")
+        urls = broker.ports.urls if owner.ours else owner.urls
+        url = urls.native_tls if secure or not urls.native else urls.native
+        if not url:
+            raise ServiceNotReadyError(f"the broker that owns {topic} has no port with TLS")
+        parts = urlsplit(url)
+        assert parts.hostname is not None and parts.port is not None, "registered by a broker"
+        host = parts.hostname
+        if owner.ours:
+            listen = broker.settings.listen
+            host = "127.0.0.1" if listen in _ANY else listen
+        tls = await self._tls() if url.startswith("pulsar+ssl:") else None
+        return LinkTarget(host, parts.port, tls, parts.hostname)
+
+
+def _parsed(parse: Callable[[Query], P], query: Query) -> P:
+    """Return the parameters of a request. RefusedError 400."""
+    try:
+        return parse(query)
+    except PeerProtocolError as error:
+        raise RefusedError(400, str(error)) from error
