@@ -205,7 +205,8 @@ async def listed(cluster: BrokerCluster) -> dict[str, float]:
 
 async def owned(cluster: BrokerCluster, broker: BrokerOfCluster, topics: int, count: int) -> list[str]:
     """Return some topics of a broker."""
-    one, found = await opener(cluster, 0), []
+    one = await opener(cluster, 0)
+    found: list[str] = []
     for number in random.Random(3).sample(range(topics), topics):
         if len(found) == count:
             break
