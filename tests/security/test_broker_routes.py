@@ -347,6 +347,7 @@ class Asked:
             else None,
             parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
             settings=SimpleNamespace(console=ConsoleSettings(), websocket=WebSocketSettings()),
+            topics=SimpleNamespace(changed=set),
             more_routes=lambda: cluster_routes(nothing, nothing, nothing),
         )
         self.app = make_app(cast(Any, broker))
@@ -375,6 +376,7 @@ class Asked:
         method: str = "",
         host: str = "localhost",
         original: str = "",
+        origin: str = "",
     ) -> web.StreamResponse:
         """Return the answer of the rules; 200 stands for the route's own answer."""
         own_method, _, pattern = route.partition(" ")
@@ -383,6 +385,8 @@ class Asked:
         headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})
         if original:
             headers["X-Original-Principal"] = original
+        if origin:
+            headers["Origin"] = origin
         transport = mock.Mock()
         transport.get_extra_info = {"peername": (peer, 1)}.get
         request = make_mocked_request(method or own_method, path, headers=headers, transport=transport, app=self.app)
@@ -505,7 +509,10 @@ async def test_without_authentication_a_route_is_not_asked_by_the_name_of_anothe
     here = (await asked.ask(route, peer=LOCAL, host=host)).status
     assert here == (200 if route in (*OPEN, *PROBES) else 403)
     away = (await asked.ask(route, peer=REMOTE, host=host)).status
-    assert away == (200 if route in (*OPEN, *PROBES, *CLIENT_READS) else 403)
+    assert away == (200 if route in (*OPEN, *PROBES, *CLIENT_READS, *SOCKETS) else 403)
+    if route in SOCKETS:
+        page = await asked.ask(route, peer=REMOTE, host=host, origin=f"http://{host}")
+        assert page.status == 403, "a browser sends the origin of its page"
     named = Asked(authentication=False, hosts=("evil.example",))
     assert (await named.ask(route, peer=LOCAL, host=host)).status == 200
     secured = Asked(authentication=True)
