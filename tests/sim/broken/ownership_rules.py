@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quire_bookie.errors import BadVersionError
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Node, Operation, Read
 from quire_bookie.model import LedgerId
 from quire_broker.managed_ledger.appending.ledger_maker import ClosedCounts, LedgerMaker
@@ -37,10 +38,11 @@ def _list_written_without_compare() -> tuple[Any, ...]:
         also: Sequence[Operation] = (),
         checks: Sequence[Check] = (),
         reads: Sequence[Read] = (),
+        transact: Transact | None = None,
     ) -> Any:
         while True:
             try:
-                return await proper(self, value, also, checks, reads)
+                return await proper(self, value, also, checks, reads, transact)
             except BadVersionError:
                 await self.load()
 

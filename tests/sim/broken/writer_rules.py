@@ -1,6 +1,7 @@
 """Broken variants: rules of a writer and of a reader, each removed."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from quire_bookie.client.writing import add_pipeline
@@ -8,9 +9,10 @@ from quire_bookie.client.writing.add_frames import AddFrames
 from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.metadata import layout
+from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.ledger_metadata import encode_ledger_metadata
 from quire_bookie.metadata.ledgers import LedgerNodes
-from quire_bookie.metadata.store import Versioned
+from quire_bookie.metadata.store import Check, Put, Versioned
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId, LedgerMetadata
 from quire_bookie.quorum.ack_tracker import AckTracker, PrefixAckTracker, StripedAckTracker, ack_tracker
 from quire_bookie.quorum.ensemble_change import with_replacements
@@ -38,13 +40,13 @@ def _void_acks_kept() -> tuple[Any, ...]:
 
 
 def _unknown_taken_for_done() -> tuple[Any, ...]:
-    async def broken(self: LedgerNodes, ledger: LedgerId, metadata: LedgerMetadata, expected: int) -> Any:
-        try:
-            path = layout.ledger_path(ledger)
-            version = await self._store.put(path, encode_ledger_metadata(metadata), expected=expected)
-        except MetadataUnknownError:
-            version = expected + 1
-        return Versioned(metadata, version)
+    async def broken(
+        self: LedgerNodes, ledger: LedgerId, metadata: LedgerMetadata, expected: int, transact: Transact | None = None
+    ) -> Any:
+        path, value = layout.ledger_path(ledger), encode_ledger_metadata(metadata)
+        with suppress(MetadataUnknownError):
+            await (transact or self._store.transact)([Check(path, expected)], [Put(path, value)])
+        return Versioned(metadata, expected + 1)
 
     return (replaced(LedgerNodes, "update", broken),)
 
