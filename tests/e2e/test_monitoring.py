@@ -20,6 +20,7 @@ MONITORS = {
     f"{manifests.POOL}-bookie",
     f"{manifests.POOL}-autorecovery",
     f"{manifests.LEDGER}-broker",
+    f"{manifests.LEDGER}-proxy",
     manifests.OPERATOR,
     manifests.ETCD,
 }
@@ -106,6 +107,8 @@ def prometheus(stack: Stack) -> Prometheus:
         on = {"enabled": True}
         chart = {"podMonitors": on | {"interval": "2s"}, "alerts": on, "dashboards": on}
         release.install(stack.cluster, monitoring=chart)
+        pod = manifests.with_code({}, "quire", "bookie", "broker")
+        stack.change_proxy({"replicas": 1, "podTemplate": {"spec": pod}})
         until("every part has a PodMonitor", lambda: _monitors(stack) >= MONITORS, SEEN_S)
         found.start(THRESHOLDS)
         started[stack.where] = time.time()
@@ -370,7 +373,6 @@ def test_every_panel_of_every_dashboard_has_data(stack: Stack, prometheus: Prome
         for found in stack.cluster.items("v1", "ConfigMap", BOARD_LABEL)
         for text in found["data"].values()
     ]
-    stack.change_proxy({"replicas": 1, "podTemplate": {"spec": manifests.with_code({}, "quire", "bookie", "broker")}})
     until("a proxy was scraped twice", lambda: prometheus.query(f"rate(pulsar_proxy_binary_bytes[{WINDOW}])"), WELL_S)
     start_s, asked, empty = started[stack.where], 0, []
     for title, expression in _queries(boards):

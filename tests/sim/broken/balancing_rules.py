@@ -10,7 +10,6 @@ from quire_bookie.metadata.election import Election
 from quire_bookie.metadata.joint_write import JointWrite
 from quire_broker.admin import context, spreading
 from quire_broker.admin.answers import code_of
-from quire_broker.balancing import load_report
 from quire_broker.balancing.leader import Leader
 from quire_broker.balancing.plan import shedding
 from quire_broker.ownership.owners import Bundle
@@ -57,13 +56,6 @@ def _old_reports_trusted() -> tuple[Any, ...]:
     return (replaced(shedding, "_is_old", broken),)
 
 
-def _loads_not_carried() -> tuple[Any, ...]:
-    def broken(*_: object) -> bool:
-        return False
-
-    return (replaced(load_report, "_is_new", broken),)
-
-
 def _handed_over_without_close() -> tuple[Any, ...]:
     async def broken(
         self: Handover, bundle: Bundle, topics: list[Topic], closed: list[Topic], joint: JointWrite | None
@@ -76,7 +68,6 @@ def _handed_over_without_close() -> tuple[Any, ...]:
 BALANCING_RULES = (
     Variant("two leaders: a leader trusts its lease without a look", "brokers", 7, _two_leaders),
     Variant("stale report: an old load report is trusted", "brokers", 0, _old_reports_trusted),
-    Variant("a bundle that has just moved counts as idle", "brokers", 4, _loads_not_carried),
     Variant("handover without close", "brokers", 0, _handed_over_without_close),
     Variant("a forwarded request is forwarded again", "forwarding", 2, _forwarded_again),
     Variant("partitions that failed count as done", "forwarding", 0, _failed_parts_count_as_done),
