@@ -93,8 +93,8 @@ async def _read_until(reader: asyncio.StreamReader, end: bytes) -> bytes:
 
 
 def own_tasks() -> set["asyncio.Task[Any]"]:
-    """Return the named tasks of the servers; unnamed ones are short-lived."""
-    return {task for task in asyncio.all_tasks() if not task.get_name().startswith("Task-")}
+    """Return the lasting tasks of the servers: unnamed ones are short-lived, and so is the load of changed settings."""
+    return {task for task in asyncio.all_tasks() if not task.get_name().startswith(("Task-", "changed settings"))}
 
 
 class Target:

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.tokens.checks import SignedTokens, secret_algorithms, secret_of
 from quire_broker.admin.access import authorized
 from quire_broker.admin.answers import errors_as_json
@@ -345,7 +346,7 @@ class Asked:
             authorization=Authorization(self.policies, frozenset({"root", "gate"}), frozenset({"gate", "weak"}))
             if authentication
             else None,
-            parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0)),
+            parts=SimpleNamespace(stats=SimpleNamespace(authentications_failed=0), slow=SlowLog()),
             settings=SimpleNamespace(console=ConsoleSettings(), websocket=WebSocketSettings()),
             topics=SimpleNamespace(changed=set),
             more_routes=lambda: cluster_routes(nothing, nothing, nothing),

@@ -16,6 +16,9 @@ from quire_bookie.errors import QuireError
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.settings.recovery import RecoverySettings
 from quire_broker.cli.client import Client, Connection, Consumer, Received
+from quire_broker.managed_ledger.cursors.cursor_state import decode_node
+from quire_broker.managed_ledger.list_store import ROOT
+from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.names import NamespaceName
 from quire_broker.settings.managed_ledger import MarkedLedgerSettings
 from tests.sim.autorecovery_scenario import Cluster
@@ -74,6 +77,8 @@ class RestingClient:
         """Whether it sends nothing any more until `goes_on`."""
         self.goes_on = asyncio.Event()
         self._topic, self._urls, self._chance, self._note = topic, urls, chance, note
+        self._exists = False
+        """Whether its topic exists: a producer creates it, and faults may keep the first one away until the silence."""
 
     async def run(self) -> None:
         """Publish and rest, until it has gone on after its silence."""
@@ -92,8 +97,9 @@ class RestingClient:
     async def _use(self, connection: Connection) -> bool:
         """Publish, consume and rest on one connection. Return whether this was after the silence."""
         last = self.goes_on.is_set()
-        if last or not self.silent:
+        if last or not self.silent or not self._exists:
             await self.clients.publish_some(connection, 3 if last else self._chance.randrange(4))
+            self._exists = True
         queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
         consumer = Consumer(connection, -1, queue)
         await consumer.open(self._topic, SUBSCRIPTION, earliest=True)
@@ -182,8 +188,19 @@ class Run:
             await asyncio.sleep(1.0)
 
     async def _marked(self) -> list[int]:
-        marks = UnderReplication(SimMetadataStore(self.world.metadata), self.world.clock)
-        return [ledger async for page in marks.marked() for ledger in page]
+        marks, named = UnderReplication(SimMetadataStore(self.world.metadata), self.world.clock), self._named()
+        return [ledger async for page in marks.marked() for ledger in page if ledger in named]
+
+    def _named(self) -> set[int]:
+        """Return the ledgers of topics and cursors: one whose opening the store's absence cut off has no owner."""
+        found: set[int] = set()
+        for key, node in self.world.metadata.nodes.items():
+            _, _, path = key.partition(f"{ROOT}/{NAMESPACE}/persistent/")
+            if "/" in path:
+                found.add(decode_node(node.value).ledger_id)
+            elif path:
+                found.update(record.ledger_id for record in decode_list(node.value).ledgers)
+        return found
 
     async def end(self) -> None:
         """Let the clients go on, and check what each topic has."""

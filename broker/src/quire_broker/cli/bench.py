@@ -9,6 +9,7 @@ import struct
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -129,19 +130,16 @@ async def _send(producer: "Producer", plan: Plan, began: float, result: Result) 
 
     producer.on_receipt = receipt
     pause_s = plan.batch * plan.producers / plan.rate if plan.rate else 0.0
-    due = began
-    while due - began < plan.seconds:
-        now = _now()
-        if plan.rate:
-            if due > now:
-                await asyncio.sleep(due - now)
-        else:
-            due = now
-            await asyncio.sleep(0)
+    for number in count():
+        # Not added up: the errors of rounding would send one entry more at some times of the loop.
+        after = number * pause_s if plan.rate else _now() - began
+        if after >= plan.seconds:
+            break
+        due = began + after
+        await asyncio.sleep(max(0.0, due - _now()))
         due_times.append(due)
         payload = _STAMP.pack(due) + filler
         await producer.send([payload] * plan.batch, key=None, properties={}, now_ms=clock.now_ms())
-        due += pause_s
     await producer.flush()
 
 

@@ -117,10 +117,13 @@ async def test_other_tasks_run_while_the_stats_of_topics_are_listed(
     assert len(set(seen)) == len(names), "the event loop went round between any two topics"
 
 
-async def test_a_free_bundle_is_not_split(pair: BrokerWorld) -> None:
-    status, refused = await ask(pair, 0, f"{NAMESPACE}/0x00000000_0x10000000/split", "PUT")
-    assert status == 409
-    assert refused["reason"] == "public/default/0x00000000_0x10000000 has no owner; use one of its topics first"
+async def test_a_free_bundle_is_taken_and_split(pair: BrokerWorld) -> None:
+    status, answer = 409, None
+    while status == 409:  # until a leader assigns bundles
+        status, answer = await ask(pair, 0, f"{NAMESPACE}/0x00000000_0x10000000/split", "PUT")
+    assert status == 204, answer
+    _, bundles = await ask(pair, 1, f"{NAMESPACE}/bundles")
+    assert "0x08000000" in bundles["boundaries"]
 
 
 async def test_the_load_report_is_that_of_the_broker(pair: BrokerWorld) -> None:

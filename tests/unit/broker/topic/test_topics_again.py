@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from quire_bookie.metadata.joint_write import Place
 from quire_broker.errors import TopicNotFoundError
 from quire_broker.names import parse_topic
 from tests.unit.broker.managed_ledger.world import World
@@ -53,12 +54,12 @@ def test_a_stop_closes_a_bounded_number_of_topics_at_once(
         at_once, most, ended = 0, 0, 0
         closing = asyncio.ensure_future(broker.topics.close())
 
-        def counted(quiesce: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-            async def one() -> None:
+        def counted(quiesce: Callable[[Place | None], Awaitable[None]]) -> Callable[[Place | None], Awaitable[None]]:
+            async def one(place: Place | None) -> None:
                 nonlocal at_once, most, ended
                 at_once += 1
                 most = max(most, at_once)
-                await quiesce()
+                await quiesce(place)
                 at_once -= 1
                 ended += 1
                 if is_cancelled and ended == 5:
