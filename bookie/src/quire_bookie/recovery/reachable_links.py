@@ -8,8 +8,7 @@ The error stays *unknown*: it never means that an entry is missing. Passes every
 """
 
 import asyncio
-from asyncio import TimerHandle
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from quire_bookie.client.links.bookie_link import (
@@ -19,9 +18,8 @@ from quire_bookie.client.links.bookie_link import (
     EntryAnswer,
     Links,
     Purpose,
-    V3Link,
 )
-from quire_bookie.client.replica_health import ReplicaHealth
+from quire_bookie.client.links.wrapped_links import WrappedLinks
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.limits import UNREACHABLE_REMEMBERED_S
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
@@ -81,11 +79,11 @@ class _RememberingLink:
         return noted
 
 
-class ReachableLinks:
-    """Implements `Links` for one copy on top of those of the process."""
+class ReachableLinks(WrappedLinks):
+    """The links of one copy, on top of those of the process."""
 
     def __init__(self, links: Links) -> None:
-        self._links = links
+        super().__init__(links)
         self._made: dict[tuple[BookieId, Purpose], _RememberingLink] = {}
 
     def link(self, bookie: BookieId, purpose: Purpose) -> BookieLink:
@@ -94,29 +92,3 @@ class ReachableLinks:
         if found is None:
             found = self._made[bookie, purpose] = _RememberingLink(self._links.link(bookie, purpose))
         return found
-
-    def v3_link(self, bookie: BookieId, purpose: Purpose = Purpose.V3) -> V3Link:
-        """See Links."""
-        return self._links.v3_link(bookie, purpose)
-
-    @property
-    def suspects(self) -> Collection[BookieId]:
-        """See Links."""
-        return self._links.suspects
-
-    @property
-    def health(self) -> ReplicaHealth:
-        """See Links."""
-        return self._links.health
-
-    def note_failure(self, bookie: BookieId) -> None:
-        """See Links."""
-        self._links.note_failure(bookie)
-
-    def now_s(self) -> float:
-        """See Links."""
-        return self._links.now_s()
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """See Links."""
-        return self._links.call_later(delay_s, callback)

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, done, object_of
-from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.errors import NotAllowedError
 from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
 from quire_broker.policies.store import Json
 
@@ -34,10 +34,7 @@ def routes() -> Iterator[Route]:
 
 async def quotas(request: web.Request) -> web.Response:
     """Return all kinds that are set."""
-    policies = await broker_of(request).policies.policies(namespace_of(request))
-    if policies is None:
-        raise NotFoundError("Namespace does not exist")
-    return answer(policies.get(QUOTA_KEY) or {})
+    return answer((await policies_of(request)).get(QUOTA_KEY) or {})
 
 
 def kind_of(request: web.Request) -> QuotaKind:

@@ -20,6 +20,7 @@ from quire_broker.errors import (
 from quire_broker.limits import HEALTH_S, OWNER_SETTLES_S
 from quire_broker.names import NamespaceName, TopicName, parse_namespace, topic_of
 from quire_broker.ownership.owners import Bundle, Owner
+from quire_broker.policies.store import Json
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
@@ -51,6 +52,14 @@ async def metadata_answers(broker: RunningBroker) -> None:
 def namespace_of(request: web.Request) -> NamespaceName:
     """Return `{tenant}/{namespace}` of the path."""
     return parse_namespace(f"{request.match_info['tenant']}/{request.match_info['namespace']}")
+
+
+async def policies_of(request: web.Request) -> Json:
+    """Return the policies of the path's namespace. NotFoundError."""
+    found = await broker_of(request).policies.policies(namespace_of(request))
+    if found is None:
+        raise NotFoundError("Namespace does not exist")
+    return found
 
 
 async def bundles_of(request: web.Request) -> list[Bundle]:

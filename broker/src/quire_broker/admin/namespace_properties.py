@@ -11,9 +11,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from quire_broker.admin.answers import done
-from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import NotFoundError
 from quire_broker.policies.store import Json
 from quire_broker.topic.client_names import check_size
 
@@ -30,10 +29,7 @@ def routes() -> Iterator[Route]:
 
 
 async def _properties(request: web.Request) -> dict[str, Any]:
-    policies = await broker_of(request).policies.policies(namespace_of(request))
-    if policies is None:
-        raise NotFoundError("Namespace does not exist")
-    return policies.get(FIELD) or {}
+    return (await policies_of(request)).get(FIELD) or {}
 
 
 def _shown(value: Any) -> web.Response:

@@ -15,7 +15,7 @@ from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
 from quire_broker.admin.cluster_links import MOVED
-from quire_broker.admin.context import broker_of, bundles_of, namespace_of, topic_here
+from quire_broker.admin.context import broker_of, bundles_of, namespace_of, policies_of, topic_here
 from quire_broker.admin.non_persistent import names_of
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
@@ -147,22 +147,15 @@ async def list_of_cluster(request: web.Request) -> web.Response:
 
 async def set_migration(request: web.Request) -> web.Response:
     """Accept that a namespace has not moved to another cluster; 501 for the opposite."""
-    await _policies(request)
+    await policies_of(request)
     if await body_of(request) is True or flag(request, "migrated"):
         raise RefusedError(501, f"migration is not supported by this broker: {MOVED}")
     return done()
 
 
-async def _policies(request: web.Request) -> Json:
-    found = await broker_of(request).policies.policies(namespace_of(request))
-    if found is None:
-        raise NotFoundError("Namespace does not exist")
-    return found
-
-
 async def get_policies(request: web.Request) -> web.Response:
     """Return all policies."""
-    policies, field = await _policies(request), "is_allow_auto_update_schema"
+    policies, field = await policies_of(request), "is_allow_auto_update_schema"
     return answer(policies if policies.get(field) is not None else {**policies, field: UNSET[field]})
 
 
@@ -183,7 +176,7 @@ async def delete(request: web.Request) -> web.Response:
     """Delete a namespace; with `force` its topics are deleted first."""
     broker = broker_of(request)
     namespace = namespace_of(request)
-    await _policies(request)
+    await policies_of(request)
     topics = await broker.topics.list(namespace)
     unstored = [parse_topic(name) for name in await names_of(request)]
     recorded = [name async for name in broker.policies.partitioned_topics(namespace, NON_PERSISTENT)]
@@ -204,7 +197,7 @@ async def delete(request: web.Request) -> web.Response:
 
 async def list_topics(request: web.Request) -> web.Response:
     """Return full names, including partitions."""
-    await _policies(request)
+    await policies_of(request)
     mode = request.query.get("mode", "PERSISTENT").upper()
     found = await names_of(request) if mode in ("NON_PERSISTENT", "ALL") else []
     if mode != "NON_PERSISTENT":
@@ -245,7 +238,7 @@ async def unload(request: web.Request) -> web.Response:
 
     An empty `destinationBroker` releases them.
     """
-    await _policies(request)
+    await policies_of(request)
     broker, to = broker_of(request), request.query.get(_DESTINATION)
     if to and to not in await broker.metadata.children(BROKERS):
         raise NotFoundError(f"destinationBroker {to} is not an available broker; GET /admin/v2/brokers lists them")
@@ -297,28 +290,28 @@ async def _on_subscriptions(
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy; if it is not set, the value in force of a few, of others no content."""
     field, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
-    value = read_field(await _policies(request), field, cluster)
+    value = read_field(await policies_of(request), field, cluster)
     value = UNSET.get(field) if value is None else value
     return done() if value is None else answer(value)
 
 
 async def refuse_policy(request: web.Request) -> web.Response:
     """Answer 501: the policy would be stored but not enforced."""
-    await _policies(request)
+    await policies_of(request)
     policy = request.match_info["policy"]
     return failure(501, f"{policy} is not supported by this broker: {OF_NAMESPACES[policy]}")
 
 
 async def unserved_policy(request: web.Request) -> web.Response:
     """Return the value that is always in force."""
-    await _policies(request)
+    await policies_of(request)
     value = VALUES.get(request.match_info["policy"])
     return done() if value is None else answer(value)
 
 
 async def remove_unserved(request: web.Request) -> web.Response:
     """Do nothing: a policy that is not served is never set."""
-    await _policies(request)
+    await policies_of(request)
     return done()
 
 

@@ -20,9 +20,9 @@ from aiohttp import web
 from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
-from quire_broker.admin.context import broker_of, namespace_of, plain_topic
+from quire_broker.admin.context import broker_of, namespace_of, plain_topic, policies_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import AuthorizationError, NotFoundError, OffloadError
+from quire_broker.errors import AuthorizationError, OffloadError
 from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.format import uuid_halves
 from quire_broker.offload.target import OffloadTarget
@@ -145,13 +145,6 @@ async def abort(request: web.Request) -> web.Response:
 
 
 # ---- a namespace
-async def _policies(request: web.Request) -> Json:
-    found = await broker_of(request).policies.policies(namespace_of(request))
-    if found is None:
-        raise NotFoundError("Namespace does not exist")
-    return found
-
-
 async def _store(request: web.Request, key: str, value: object) -> web.Response:
     def change(policies: Json) -> None:
         if value is None:
@@ -167,7 +160,7 @@ async def _store(request: web.Request, key: str, value: object) -> web.Response:
 
 async def get_policies(request: web.Request) -> web.Response:
     """Return the namespace's offload policies; no content if there are none."""
-    value = (await _policies(request)).get(offload_policies.POLICIES)
+    value = (await policies_of(request)).get(offload_policies.POLICIES)
     return done() if value is None else answer(value)
 
 
@@ -188,7 +181,7 @@ async def remove_policies(request: web.Request) -> web.Response:
 
 async def get_threshold(request: web.Request) -> web.Response:
     """Return a number; no content if it was never set."""
-    value = (await _policies(request)).get(_THRESHOLDS[request.match_info["policy"]])
+    value = (await policies_of(request)).get(_THRESHOLDS[request.match_info["policy"]])
     return done() if value is None else answer(value)
 
 

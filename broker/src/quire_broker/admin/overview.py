@@ -15,9 +15,9 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, flag
-from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import NotFoundError, ServiceNotReadyError
+from quire_broker.errors import ServiceNotReadyError
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
@@ -35,9 +35,7 @@ def routes() -> Iterator[Route]:
 async def overview(request: web.Request) -> web.Response:
     """Return the overview; 404 if there is no such namespace."""
     broker, namespace = broker_of(request), namespace_of(request)
-    policies = await broker.policies.policies(namespace)
-    if policies is None:
-        raise NotFoundError("Namespace does not exist")
+    policies = await policies_of(request)
     if flag(request, "loaded"):
         here = [one for one in broker.topics.loaded if one.name.namespace == namespace and one.name.persistent]
         shown = [one for one in here if not one.closing and not one.name.is_system]

@@ -12,9 +12,9 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, body_of, done, failure
-from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
+from quire_broker.admin.context import broker_of, namespace_of, policies_of, topic_name_of
 from quire_broker.admin.routes import Need, Route
-from quire_broker.errors import NotAllowedError, NotFoundError
+from quire_broker.errors import NotAllowedError
 from quire_broker.policies.store import Json
 from quire_broker.security.authorization import ADMINS_KEY, NAMESPACE_KEY, SUBSCRIPTION_KEY, TOPIC_KEY, Action
 from quire_broker.topic.client_names import check_name
@@ -41,10 +41,7 @@ def routes() -> Iterator[Route]:
 
 
 async def _read(request: web.Request) -> Json:
-    policies = await broker_of(request).policies.policies(namespace_of(request))
-    if policies is None:
-        raise NotFoundError("Namespace does not exist")
-    found = policies.get(AUTH_POLICIES)
+    found = (await policies_of(request)).get(AUTH_POLICIES)
     return found if isinstance(found, dict) else {}
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, failure, object_of
-from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.context import broker_of, policies_of, topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import NotFoundError, SchemaError
 from quire_broker.names import TopicName
@@ -43,8 +43,7 @@ def routes() -> Iterator[Route]:
 async def _identity(request: web.Request) -> tuple[TopicName, str]:
     """Return the topic of the path, which need not exist, and its key in the registry. NotFoundError."""
     name = topic_name_of(request)
-    if await broker_of(request).policies.policies(name.namespace) is None:
-        raise NotFoundError("Namespace does not exist")
+    await policies_of(request)
     return name, schema_id(name)
 
 

@@ -7,7 +7,15 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, flag, object_of
-from quire_broker.admin.context import broker_of, namespace_of, owned_topic, require_owner, topic_here, topic_name_of
+from quire_broker.admin.context import (
+    broker_of,
+    namespace_of,
+    owned_topic,
+    policies_of,
+    require_owner,
+    topic_here,
+    topic_name_of,
+)
 from quire_broker.admin.non_persistent import (
     BUNDLES,
     names_of,
@@ -61,8 +69,7 @@ async def list_topics(request: web.Request) -> web.Response:
     """List the full names of the topics, including partitions."""
     broker = broker_of(request)
     namespace = namespace_of(request)
-    if await broker.policies.policies(namespace) is None:
-        raise NotFoundError("Namespace does not exist")
+    await policies_of(request)
     if request.match_info["domain"] != PERSISTENT:
         return answer(await names_of(request))
     found = await broker.topics.list(namespace)

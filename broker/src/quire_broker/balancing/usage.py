@@ -58,16 +58,8 @@ class UsageMeter:
 
 async def with_bundles(policies: PolicyStore, topics: Sequence[AnyTopic]) -> AsyncIterator[tuple[AnyTopic, Bundle]]:
     """Yield topics with their bundles, a few at a time: other work goes on. Omits those whose namespace is gone."""
-    rings: dict[NamespaceName, Bundles | None] = {}
-    for number, topic in enumerate(topics):
-        if number % TOPICS_PER_STEP == 0:
-            await asyncio.sleep(0)
-        namespace = topic.name.namespace
-        if namespace not in rings:
-            rings[namespace] = await policies.bundles(namespace)
-        ring = rings[namespace]
-        if ring is not None:
-            yield topic, Bundle(namespace, ring.bundle_at(topic.hash))
+    async for topic, ring in _with_rings(policies, topics):
+        yield topic, Bundle(topic.name.namespace, ring.bundle_at(topic.hash))
 
 
 async def bundle_stats(
@@ -78,18 +70,25 @@ async def bundle_stats(
     by_range: dict[NamespaceName, dict[str, BundleStats]] = {}
     for bundle, stats in found.items():
         by_range.setdefault(bundle.namespace, {})[bundle.range] = stats
+    async for topic, ring in _with_rings(policies, topics):
+        mine = by_range.get(topic.name.namespace, {}).get(ring.bundle_at(topic.hash))
+        if mine is not None:
+            _count(mine, topic)
+    return {BundleName(str(bundle)): stats for bundle, stats in found.items()}
+
+
+async def _with_rings(policies: PolicyStore, topics: Sequence[AnyTopic]) -> AsyncIterator[tuple[AnyTopic, Bundles]]:
+    """Yield topics with the bundles of their namespaces."""
     rings: dict[NamespaceName, Bundles | None] = {}
     for number, topic in enumerate(topics):
         if number % TOPICS_PER_STEP == 0:
             await asyncio.sleep(0)
         namespace = topic.name.namespace
         if namespace not in rings:
-            rings[namespace] = await policies.bundles(namespace) if namespace in by_range else None
+            rings[namespace] = await policies.bundles(namespace)
         ring = rings[namespace]
-        mine = None if ring is None else by_range[namespace].get(ring.bundle_at(topic.hash))
-        if mine is not None:
-            _count(mine, topic)
-    return {BundleName(str(bundle)): stats for bundle, stats in found.items()}
+        if ring is not None:
+            yield topic, ring
 
 
 def _count(stats: BundleStats, topic: AnyTopic) -> None:

@@ -18,8 +18,7 @@ response, so that no entry of the ledger is stored without its token, and no oth
 import asyncio
 import contextlib
 import logging
-from asyncio import TimerHandle
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
@@ -35,7 +34,7 @@ from quire_bookie.client.links.bookie_link import (
     V3Answer,
     V3Link,
 )
-from quire_bookie.client.replica_health import ReplicaHealth
+from quire_bookie.client.links.wrapped_links import WrappedLinks
 from quire_bookie.errors import ForeignLedgerError, LedgerError
 from quire_bookie.limits import LEDGER_TOKEN_WAIT_S
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
@@ -63,12 +62,12 @@ Verdict: TypeAlias = Binding | LedgerError
 OnVerdict: TypeAlias = Callable[[Verdict], None]
 
 
-class BoundLinks:
-    """Verifies that bookies hold this ledger; implements `Links`. `token`: the one in its metadata, or empty."""
+class BoundLinks(WrappedLinks):
+    """Verifies that bookies hold this ledger. `token`: the one in its metadata, or empty."""
 
     def __init__(self, links: Links, ledger: LedgerId, token: bytes, master_key: bytes) -> None:
+        super().__init__(links)
         self.ledger = ledger
-        self._links = links
         self._token = token
         self._master_key = master_key
         self._bound: set[BookieId] = set()
@@ -87,28 +86,6 @@ class BoundLinks:
         """See Links."""
         link = self._links.v3_link(bookie, purpose)
         return link if bookie in self._bound else _BoundV3Link(self, bookie, link)
-
-    @property
-    def suspects(self) -> Collection[BookieId]:
-        """See Links."""
-        return self._links.suspects
-
-    @property
-    def health(self) -> ReplicaHealth:
-        """See Links."""
-        return self._links.health
-
-    def note_failure(self, bookie: BookieId) -> None:
-        """See Links."""
-        self._links.note_failure(bookie)
-
-    def now_s(self) -> float:
-        """See Links."""
-        return self._links.now_s()
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """See Links."""
-        return self._links.call_later(delay_s, callback)
 
     # ---- binding
     async def declare(self, bookies: Iterable[BookieId]) -> BookieId | None:
