@@ -49,6 +49,7 @@ MOVED = 60
 MOVED_AT_ONCE = 6
 RETRY_S = 0.2
 RECEIPT_S = 30.0
+ANSWER_S = 40.0  # brokers answer within 25 s
 EVENTS = re.compile(r"^etcd_debugging_mvcc_events_total (\S+)", re.M)
 CHANGES = re.compile(r"^etcd_debugging_mvcc_(?:put|delete)_total (\S+)", re.M)
 REQUESTS = re.compile(r"^grpc_server_handled_total\{\S+ (\S+)", re.M)
@@ -58,10 +59,7 @@ USED_BYTES = re.compile(r"^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)", re.M)
 async def next_answer(wire: Wire) -> pb.BaseCommand:
     """Return the next command of a broker, except those that it sends of itself."""
     while True:
-        try:
-            frame = await wire.next()
-        except TimeoutError:  # after 20 s; brokers answer within 25 s
-            frame = await wire.next()
+        frame = await wire.next(ANSWER_S)
         assert isinstance(frame, pb.BaseCommand)
         if frame.type == Kind.PING:
             wire.send(pb.BaseCommand(type=Kind.PONG, pong=pb.CommandPong()))

@@ -51,10 +51,10 @@ class Wire:
         head = (4 + len(command) + len(entry)).to_bytes(4, "big") + len(command).to_bytes(4, "big")
         self.writer.write(head + command + entry)
 
-    async def next(self) -> pb.BaseCommand | MessageFrame:
-        """The next frame of the broker; EOFError."""
+    async def next(self, timeout_s: float = 20.0) -> pb.BaseCommand | MessageFrame:
+        """The next frame of the broker; EOFError. TimeoutError if it sends nothing for so long."""
         while not self.frames:
-            data = await asyncio.wait_for(self.reader.read(65536), 20)
+            data = await asyncio.wait_for(self.reader.read(65536), timeout_s)
             if not data:
                 raise EOFError
             self.frames += self.decoder.feed(data)  # type: ignore[arg-type]

@@ -61,10 +61,7 @@ def without_place(value: bytes, bookie: BookieId) -> bytes:
     """Return the map without a removed bookie. MetadataFormatError."""
     if bookie not in decode_rack_map(value):
         return value
-    groups: dict[str, Any] = json.loads(value)
-    return json.dumps(
-        {name: {one: entry for one, entry in members.items() if one != bookie} for name, members in groups.items()}
-    ).encode()
+    return json.dumps(_without(json.loads(value), bookie)).encode()
 
 
 def rack_groups(value: bytes) -> dict[str, dict[str, Any]]:
@@ -76,19 +73,23 @@ def rack_groups(value: bytes) -> dict[str, dict[str, Any]]:
 
 def with_entry(value: bytes, group: str, bookie: BookieId, rack: str, host: str | None) -> bytes:
     """Return the map with the bookie in this group, and in no other. MetadataFormatError."""
-    groups = {name: _others(members, bookie) for name, members in rack_groups(value).items()}
+    groups = _without(rack_groups(value), bookie)
     groups.setdefault(group, {})[bookie] = {"rack": rack, "hostname": host}
-    return json.dumps({name: members for name, members in groups.items() if members}).encode()
+    return _encoded(groups)
 
 
 def without_entry(value: bytes, bookie: BookieId) -> bytes:
     """Return the map without the bookie, and without a group that is empty then. MetadataFormatError."""
-    groups = {name: _others(members, bookie) for name, members in rack_groups(value).items()}
+    return _encoded(_without(rack_groups(value), bookie))
+
+
+def _without(groups: dict[str, dict[str, Any]], bookie: BookieId) -> dict[str, dict[str, Any]]:
+    return {name: {one: entry for one, entry in members.items() if one != bookie} for name, members in groups.items()}
+
+
+def _encoded(groups: dict[str, dict[str, Any]]) -> bytes:
+    """Return the map without its empty groups."""
     return json.dumps({name: members for name, members in groups.items() if members}).encode()
-
-
-def _others(members: dict[str, Any], bookie: BookieId) -> dict[str, Any]:
-    return {one: entry for one, entry in members.items() if one != bookie}
 
 
 async def change_rack_map(store: MetadataStore, chance: Chance, decide: Callable[[bytes], bytes]) -> None:

@@ -75,11 +75,7 @@ class ManagedLedgerFactory:
     @property
     def opened(self) -> list[ManagedLedger]:
         """The managed ledgers that are open."""
-        return [
-            task.result()
-            for task in self._open.values()
-            if task.done() and not task.cancelled() and task.exception() is None
-        ]
+        return [task.result() for task in self._open.values() if task.done() and not _has_failed(task)]
 
     async def open(
         self,
@@ -115,9 +111,7 @@ class ManagedLedgerFactory:
     def _finished(task: "asyncio.Task[ManagedLedger]") -> bool:
         if not task.done():
             return False
-        if task.cancelled() or task.exception() is not None:
-            return True
-        return task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
+        return _has_failed(task) or task.result().state in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
     async def _open_one(
         self, name: str, claim: Claim | None, *, create: bool, settings: ManagedLedgerSettings
@@ -239,7 +233,7 @@ class ManagedLedgerFactory:
         can be repeated.
         """
         task, version = self._open.pop(name, None), None
-        if task is not None and not (task.done() and (task.cancelled() or task.exception() is not None)):
+        if task is not None and not _has_failed(task):
             version = await self._stop(await task)
         context = self._context(name, self._settings)
         removal = Removal(context, version)
@@ -249,7 +243,7 @@ class ManagedLedgerFactory:
             await context.background.close()
 
     async def _stop(self, ledger: ManagedLedger) -> int | None:
-        """Stop what is open, and return the version of its list; None if it was closed before."""
+        """Stop a managed ledger and return the version of its list; None if it was closed before."""
         if ledger.state is ManagedLedgerState.FENCED:
             raise ManagedLedgerFencedError(f"{ledger.name} belongs to another owner: it is not deleted")
         if ledger.state is ManagedLedgerState.CLOSED:
@@ -288,7 +282,7 @@ class ManagedLedgerFactory:
         if ledger.state not in (ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED):
             return ledger.tick()
         task = self._open.get(ledger.name)
-        if task is not None and task.done() and self._finished(task):
+        if task is not None and self._finished(task):
             del self._open[ledger.name]
         return None
 
@@ -297,3 +291,8 @@ async def _end(context: ManagedLedgerContext) -> None:
     """End the tasks of an opening that failed; a ledger that it created is deleted before, if that takes no time."""
     await context.background.settle(_DISCARD_S)
     await context.background.close()
+
+
+def _has_failed(task: "asyncio.Task[ManagedLedger]") -> bool:
+    """Return whether an opening has ended without a managed ledger."""
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -223,6 +223,9 @@ class _BoundLink:
         self, ledger: LedgerId, first: EntryId, entries_max: int, bytes_max: int, answer: BatchAnswer
     ) -> None:
         """See BookieLink."""
+        if self._links.is_bound(self.bookie):
+            self._link.read_batch(ledger, first, entries_max, bytes_max, answer)
+            return
         held = _HeldBack(self._links, self.bookie, answer)
         self._link.read_batch(ledger, first, entries_max, bytes_max, held.answered)
         held.ask()

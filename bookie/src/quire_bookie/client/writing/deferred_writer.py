@@ -162,9 +162,7 @@ class DeferredSyncWriter(LedgerWriter):
         if self._state is WriterState.CLOSED:
             self._end_when_settled()
             return False
-        if self.on_degraded is not None:
-            self.on_degraded(bookie, error)
-        self._report_if_beyond_repair()
+        self._report_lost(bookie, error)
         return False
 
     # ---- inside

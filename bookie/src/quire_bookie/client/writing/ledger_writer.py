@@ -435,10 +435,13 @@ class LedgerWriter:
             self._end_when_settled()
             return True
         replaceable = self._changes.replica_failed(bookie, error)
+        self._report_lost(bookie, error)
+        return replaceable
+
+    def _report_lost(self, bookie: BookieId, error: LedgerError) -> None:
         if self.on_degraded is not None:
             self.on_degraded(bookie, error)
         self._report_if_beyond_repair()
-        return replaceable
 
     def _report_if_beyond_repair(self) -> None:
         if self.on_beyond_repair is not None and self.is_beyond_repair:

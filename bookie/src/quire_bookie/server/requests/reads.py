@@ -24,6 +24,7 @@ from quire_bookie.server.requests.ports import StoragePort
 from quire_bookie.server.requests.read_answers import READ_ANSWER_BYTES, Answer, AnyRead, EndedPoll, ReadAnswers
 from quire_bookie.server.requests.read_lanes import ReadLane
 from quire_bookie.server.requests.request_bound import RequestBound
+from quire_bookie.server.requests.slow_fields import slow_fields
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire.messages import (
@@ -136,18 +137,8 @@ class Reads:
             took_s = self._loop.time() - run.arrived_s
             stats.read_seconds.observe(took_s, count)
             if took_s >= self._slow_s:
-                self._slow.note(
-                    "read",
-                    took_s,
-                    {
-                        "client": connection.client,
-                        "ledger": run.ledger,
-                        "first": run.entries[at],
-                        "entries": count,
-                        "bytes": size_bytes,
-                        "unsent_bytes": connection.unsent_bytes(),
-                    },
-                )
+                fields = slow_fields(connection, run.ledger, run.entries[at], count, size_bytes, {})
+                self._slow.note("read", took_s, fields)
         return count
 
     def _count_turn(self, reads: int, size_bytes: int) -> None:
@@ -307,29 +298,18 @@ class Reads:
         took_s: float,
         times: tuple[float, float] | None,
     ) -> None:
-        parts: dict[str, Value] = {}
+        parts: dict[str, Value] = {"status": answer.status.name}
         if times is not None:
             began_s, ready_s = times
             answered_s = request.arrived_s + took_s
-            parts = {
+            parts |= {
                 "queue_s": began_s - request.arrived_s,
                 "memory_s": ready_s - began_s,
                 "disk_s": answered_s - ready_s,
             }
-        self._slow.note(
-            "fence" if request.fence else "read",
-            took_s,
-            {
-                "client": connection.client,
-                "ledger": request.ledger,
-                "first": request.first if isinstance(request, BatchReadRequest) else request.entry,
-                "entries": answer.entries,
-                "bytes": answer.entry_bytes,
-                "status": answer.status.name,
-                **parts,
-                "unsent_bytes": connection.unsent_bytes(),
-            },
-        )
+        first = request.first if isinstance(request, BatchReadRequest) else request.entry
+        fields = slow_fields(connection, request.ledger, first, answer.entries, answer.entry_bytes, parts)
+        self._slow.note("fence" if request.fence else "read", took_s, fields)
 
     def _count_read(self, request: ReadRequest | BatchReadRequest, status: Status) -> LatencyHistogram:
         stats = self._stats

@@ -8,6 +8,7 @@ from quire_bookie.env.slow_log import SlowLog, Value
 from quire_bookie.model import RunBatch
 from quire_bookie.server.requests.connections import Connection
 from quire_bookie.server.requests.ports import JournalPort
+from quire_bookie.server.requests.slow_fields import slow_fields
 from quire_bookie.wire.messages import AddBatch, AddRequest
 
 
@@ -23,37 +24,17 @@ class SlowAdds:
         """Log a run that is being answered, for all that are answered with it on its connection."""
         run = request.run
         group = None if request.deferred_sync else self._journal.last_group_s(run.ledger)
-        self._log.note(
-            "add",
-            now_s - request.arrived_s,
-            {
-                "client": connection.client,
-                "ledger": run.ledger,
-                "first": run.first,
-                "entries": len(run.entries),
-                "bytes": run.size_bytes,
-                **parts(request.arrived_s, request.waited_s, group, now_s),
-                "unsent_bytes": connection.unsent_bytes(),
-            },
-        )
+        of_add = parts(request.arrived_s, request.waited_s, group, now_s)
+        fields = slow_fields(connection, run.ledger, run.first, len(run.entries), run.size_bytes, of_add)
+        self._log.note("add", now_s - request.arrived_s, fields)
 
     def batch(self, first: tuple[Connection, AddBatch], batch: RunBatch, now_s: float) -> None:
         """Log runs that were handled and answered together, under the first of them."""
         connection, request = first
         row = batch.rows()[0]
-        self._log.note(
-            "add",
-            now_s - request.arrived_s,
-            {
-                "client": connection.client,
-                "ledger": row[0],
-                "first": row[1],
-                "entries": batch.entries,
-                "bytes": batch.size_bytes,
-                **parts(request.arrived_s, 0.0, self._journal.last_group_s(row[0]), now_s),
-                "unsent_bytes": connection.unsent_bytes(),
-            },
-        )
+        of_add = parts(request.arrived_s, 0.0, self._journal.last_group_s(row[0]), now_s)
+        fields = slow_fields(connection, row[0], row[1], batch.entries, batch.size_bytes, of_add)
+        self._log.note("add", now_s - request.arrived_s, fields)
 
 
 def parts(arrived_s: float, waited_s: float, group: tuple[float, float] | None, now_s: float) -> dict[str, Value]:

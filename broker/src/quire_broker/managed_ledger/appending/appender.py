@@ -121,7 +121,6 @@ class Appender:
         slow: SlowLog,
     ) -> None:
         self._slow = SlowAppends(slow, lists.name)
-        self._slow_s = slow.after_s
         self.state = AppendState.NO_LEDGER
         self._queue = AppendQueue()
         self._retry_until_s = 0.0
@@ -227,7 +226,6 @@ class Appender:
         batches = queue.take_confirmed(up_to)
         if not batches:
             return
-        self._retry_until_s = self._loop.time() + _ROLL_RETRY_S
         if self._retrying:
             self._retrying = False
             if self.state is AppendState.OPEN:
@@ -242,7 +240,8 @@ class Appender:
         for batch in batches:
             queue.answer(ledger_id, batch)
         now_s = self._loop.time()
-        if now_s - batches[0].times.began_s >= self._slow_s:
+        self._retry_until_s = now_s + _ROLL_RETRY_S
+        if now_s - batches[0].times.began_s >= self._slow.after_s:
             self._slow.confirmed(ledger.writer, batches[0], now_s)
         self._observer.advanced()
 
@@ -262,8 +261,8 @@ class Appender:
     def _fail_pending(self, error: QuireError) -> None:
         self._retrying = False
         self._drained.set()
-        if self._queue.pending:
-            self._slow.failed(self._queue.oldest_s, self._queue.pending, error)
+        if pending := self._queue.pending:
+            self._slow.failed(self._queue.oldest_s, pending, error)
         self._queue.fail(error)
 
     def refuse(self, error: ManagedLedgerError) -> None:
