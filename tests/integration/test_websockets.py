@@ -390,12 +390,12 @@ async def test_a_second_exclusive_consumer_is_refused(sockets: Sockets) -> None:
 
 
 async def test_sessions_have_a_bound_and_leave_room_when_they_end(tmp_path: Path) -> None:
-    few = replace(SERVED, sessions_max=1)
+    few = replace(SERVED, sessions_max=2)
     async with running_brokers(tmp_path, 1, websocket=few) as world, aiohttp.ClientSession() as session:
         sockets = Sockets(world, session)
-        first = await sockets.open(f"reader/{TOPIC}")
+        first, _ = [await sockets.open(f"reader/{TOPIC}") for _ in range(2)]
         status, reason = await sockets.refusal(f"reader/{TOPIC}")
-        assert status == 503 and "webSocketMaxSessions" in reason
+        assert status == 503 and "2 WebSocket sessions are open (webSocketMaxSessions)" in reason
         await first.close()
 
         async def free() -> bool:

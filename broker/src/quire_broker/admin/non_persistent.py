@@ -25,8 +25,8 @@ async def names_of(request: web.Request) -> list[str]:
 
     async def one(bundle: Bundle) -> list[str]:
         ring = await broker.policies.bundles(namespace)
-        here = [str(topic.name) for topic in broker.topics.non_persistent.loaded if topic.name.namespace == namespace]
-        return [name for name in here if ring is not None and ring.bundle_of(name) == bundle.range]
+        here = [topic for topic in broker.topics.non_persistent.loaded if topic.name.namespace == namespace]
+        return [str(topic.name) for topic in here if ring is not None and ring.bundle_at(topic.hash) == bundle.range]
 
     found = await on_bundles(request, await bundles_of(request), one, method="GET", suffix="", query={}, root=BUNDLES)
     return sorted(name for names in found.values() for name in names)

@@ -123,16 +123,16 @@ def _text(body: dict[str, Any], name: str) -> str:
 
 
 async def _set_schema(broker: RunningBroker, topic: Topic, metadata: MessageMetadata) -> None:
-    """Refuse a version that is not registered, and none where the namespace requires one."""
+    """Refuse a version that is not registered, and none where the policies require one."""
     if metadata.schema_version:
         number = int.from_bytes(metadata.schema_version, "big")
         if await broker.parts.schemas.version(schema_id(topic.name), number) is None:
             raise RefusedError(404, f"{topic.name} has no schema of version {number}")
         return
-    rules = await broker.policies.policies(topic.name.namespace) or {}
+    rules = await broker.topics.rules(topic)
     latest = await broker.parts.schemas.latest(schema_id(topic.name))
     if rules.get("schema_validation_enforced") and latest is not None:
-        raise NotAllowedError(f"{topic.name.namespace} requires a schema of each message: give schemaVersion")
+        raise NotAllowedError(f"{topic.name} requires a schema of each message: give schemaVersion")
 
 
 def _require_rate(topic: Topic, size_bytes: int) -> None:

@@ -162,8 +162,6 @@ class Lookups:
                 getattr(command, question.name).ClearField(name)  # CONNECT has named the client already
         link = await (self._any_link() if address is None else self._link(address))
         answer = await link.ask(command, question.name)
-        if answer.type == Kind.ERROR:
-            raise RefusedByBrokerError(answer.error.error, answer.error.message)
         if not answer.HasField(question.answer):
             raise ServiceNotReadyError("the broker gave an answer of another kind")
         return answer

@@ -191,12 +191,16 @@ class RunningBroker:
 
     async def _use_settings(self, wanted: Changeable) -> None:
         """Apply changed settings to this broker and its loaded topics."""
+        before = self.topics.rates
+        if wanted.rates == before:
+            return
         self.parts.publish_limit.use(wanted.rates.broker_publish)
         self.topics.rates = wanted.rates
         self.topics.dispatch_limit.use(wanted.rates.broker_dispatch)
         async for topic in self.topics.in_steps():
             topic.limits_changed()
-        await self.apply_policies(lambda name: True)
+        if wanted.rates.of_topics != before.of_topics:
+            await self.apply_policies(lambda name: True)
 
     @property
     def background_failures(self) -> int:

@@ -113,9 +113,12 @@ class BrokerLink:
         self._waiting[number] = answer
         try:
             self.connection.write(encode(command))
-            return await answer
+            found = await answer
         finally:
             self._waiting.pop(number, None)
+        if found.type == Kind.ERROR:
+            raise RefusedByBrokerError(found.error.error, found.error.message)
+        return found
 
     # called by the connection
 

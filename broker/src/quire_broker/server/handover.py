@@ -106,7 +106,7 @@ class Handover:
             ring = None
         if ring is None:
             return topics  # closing one topic too many is better than keeping one
-        return [topic for topic in topics if ring.bundle_of(str(topic.name)) == bundle.range]
+        return [topic for topic in topics if ring.bundle_at(topic.hash) == bundle.range]
 
     async def move(self, bundle: Bundle, to: str | None = None) -> None:
         """Hand a bundle to the broker `to`, or to any that may own it; release it if there is none, or for NO_BROKER.

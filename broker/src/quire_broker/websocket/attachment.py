@@ -16,7 +16,7 @@ from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
 from quire_broker.errors import BrokerError, ServerError, ServiceNotReadyError
 from quire_broker.names import TopicName
-from quire_broker.server.broker_link import BrokerLink, LinkTarget, RefusedByBrokerError, code_of, open_link
+from quire_broker.server.broker_link import BrokerLink, LinkTarget, code_of, open_link
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.wire.frames import Frame, MessageFrame, SendRun, encode
 from quire_broker.wire.kinds import PROTOCOL_VERSION, Kind
@@ -224,11 +224,3 @@ class Attachment(ABC):
     def answered(self, frame: pb.BaseCommand) -> None:
         """Take the answer to a send. PeerProtocolError: only a producer gets one."""
         raise PeerProtocolError("the broker answers a send to a consumer")
-
-
-async def answer_to(link: BrokerLink, command: pb.BaseCommand, name: str) -> pb.BaseCommand:
-    """Return the answer to a request, which `command` has in this field. RefusedByBrokerError."""
-    answer = await link.ask(command, name)
-    if answer.type == Kind.ERROR:
-        raise RefusedByBrokerError(answer.error.error, answer.error.message)
-    return answer

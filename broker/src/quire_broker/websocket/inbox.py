@@ -70,10 +70,10 @@ def arrived_of(consumer: Receiver, frame: MessageFrame) -> Arrived:
             "consume this topic with a Pulsar client"
         )
     found = []
-    for message in messages_of(frame.entry):
+    size = summary.num_messages if summary.is_batch else 0
+    for message in messages_of(frame.entry, summary):
         if message.batch_index >= 0 and not mask >> message.batch_index & 1:
             continue
-        size = summary.num_messages if summary.is_batch else 0
         ids = MessageId(place.ledgerId, place.entryId, consumer.partition, message.batch_index, size)
         found.append(Incoming(consumer, ids, message, head.redelivery_count))
     return Arrived(consumer, len(frame.entry), permits, mask, found)

@@ -1,7 +1,6 @@
 """Ids of messages as texts: the MessageIdData of Pulsar's protocol in base64, as Java's `MessageId.toByteArray`."""
 
 import base64
-import binascii
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -43,7 +42,7 @@ def message_id_of(text: object) -> MessageId:
         raise PeerProtocolError("messageId must be the messageId of a message, as a text")
     try:
         found = MessageIdData.FromString(base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError, DecodeError) as error:
+    except (ValueError, DecodeError) as error:
         raise PeerProtocolError(f"messageId {text[:100]!r} is not the id of a message: {error}") from error
     if not found.IsInitialized():
         raise PeerProtocolError(f"messageId {text[:100]!r} names no ledger and entry")

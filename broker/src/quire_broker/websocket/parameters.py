@@ -2,24 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TypeVar
 
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.compression import Codec
 from quire_broker.limits import WEBSOCKET_NACK_S, WEBSOCKET_QUEUE_MAX, WEBSOCKET_SEND_S
+from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.websocket.message_ids import MessageId, message_id_of
 from quire_broker.wire.kinds import InitialPosition, SubscriptionType
 
 Query = Mapping[str, str]
-E = TypeVar("E", bound=IntEnum)
 _INTEGER_MAX = 2**31 - 1
-_TYPES = {
-    "Exclusive": SubscriptionType.EXCLUSIVE,
-    "Shared": SubscriptionType.SHARED,
-    "Failover": SubscriptionType.FAILOVER,
-    "Key_Shared": SubscriptionType.KEY_SHARED,
-}
+_TYPES = {name: kind for kind, name in TYPE_NAMES.items()}
 _POSITIONS = {"Latest": InitialPosition.LATEST, "Earliest": InitialPosition.EARLIEST}
 _DURABLE = {"Durable": True, "NonDurable": False}
 _ROUND_ROBIN = {"SinglePartition": False, "CustomPartition": False, "RoundRobinPartition": True}

@@ -10,7 +10,6 @@ wait for receipts, no text is read. Payloads are compressed as `compressionType`
 
 import asyncio
 import base64
-import binascii
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from quire_broker.websocket.parameters import ProducerParameters
 from quire_broker.websocket.session import Session, object_in
 from quire_broker.websocket.topic_producer import Sent, TopicProducer
 from quire_broker.wire.java_hash import java_hash
-from quire_broker.wire.murmur import murmur3_32
+from quire_broker.wire.murmur import key_hash
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata
 from quire_broker.wire.times import time_of
 
@@ -137,15 +136,10 @@ class ProducerSession(Session):
             request = object_in(text)
             given = request.get("context")
             context = None if given is None else str(given)
-            payload = _payload(request)
+            payload, metadata = _payload(request), self._metadata(request)
         except PeerProtocolError as error:
             self._refuse(NOT_JSON, str(error), context)
             return
-        except ValueError as error:
-            self._refuse(NOT_ENCODED, str(error), context)
-            return
-        try:
-            metadata = self._metadata(request)
         except ValueError as error:
             self._refuse(NOT_ENCODED, str(error), context)
             return
@@ -170,7 +164,7 @@ class ProducerSession(Session):
     def _producer_of(self, key: object) -> TopicProducer:
         count = len(self._producers)
         if isinstance(key, str) and count > 1:
-            number = murmur3_32(key.encode()) & 0x7FFFFFFF if self._wanted.murmur else java_hash(key)
+            number = key_hash(key.encode()) if self._wanted.murmur else java_hash(key)
             return self._producers[number % count]
         if self._wanted.round_robin:
             self._turn += 1
@@ -207,7 +201,7 @@ def _payload(request: dict[str, Any]) -> bytes:
         raise ValueError("payload must be a text in base64")
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"Invalid Base64 message-payload error={error}") from error
 
 

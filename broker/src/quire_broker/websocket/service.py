@@ -3,6 +3,7 @@
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -55,13 +56,13 @@ class WebSocketService:
         self.settings = broker.settings.websocket
         self._budget = PublishBudget(limits.WEBSOCKET_BUFFER_BYTES)
         self._sessions: set[Session] = set()
-        self._opening = 0
+        self._seats = 0
         self._stopped = False
 
     @property
     def sessions(self) -> int:
         """The number of open sessions, with those that are being opened."""
-        return len(self._sessions) + self._opening
+        return self._seats
 
     async def produce(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
         """Serve a producer. RefusedError, QuireError."""
@@ -117,11 +118,11 @@ class WebSocketService:
             raise RefusedError(503, "the broker stops: connect again")
         if self.sessions >= self.settings.sessions_max:
             raise RefusedError(503, f"{self.sessions} WebSocket sessions are open (webSocketMaxSessions): try again")
-        self._opening += 1
+        self._seats += 1
         try:
             yield
         finally:
-            self._opening -= 1
+            self._seats -= 1
 
     async def _serve(self, request: web.Request, session: Session) -> web.StreamResponse:
         socket = web.WebSocketResponse(
@@ -142,10 +143,7 @@ class WebSocketService:
             session.close()
 
     def _links(self, shown: tuple[str, str], *, secure: bool) -> Links:
-        async def find(topic: TopicName) -> LinkTarget:
-            return await self._target(topic, secure=secure)
-
-        return Links(find, hello(shown), self._broker.memory)
+        return Links(partial(self._target, secure=secure), hello(shown), self._broker.memory)
 
     async def _topics_of(self, names: Sequence[TopicName]) -> list[TopicName]:
         """Return the topics and the partitions of partitioned ones. RefusedError for too many."""

@@ -64,7 +64,6 @@ class Session(ABC):
         """Serve the client until the session ends; then close the socket with the reason."""
         self._socket = socket
         self._active_s = asyncio.get_running_loop().time()
-        ended = EndedError(NORMAL, "")
         try:
             async with asyncio.TaskGroup() as group:
                 for one in self.attachments:
@@ -76,8 +75,6 @@ class Session(ABC):
                 raise await self._ending
         except BaseExceptionGroup as group_error:
             ended = _end_of(group_error)
-        except EndedError as error:
-            ended = error
         finally:
             self.close()
         if not socket.closed:

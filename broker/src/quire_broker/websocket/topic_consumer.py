@@ -10,7 +10,7 @@ from quire_bookie.errors import PeerProtocolError
 from quire_broker.managed_ledger.cursors.ack_set import words_of
 from quire_broker.names import TopicName
 from quire_broker.server.broker_link import BrokerLink
-from quire_broker.websocket.attachment import Attachment, Links, answer_to
+from quire_broker.websocket.attachment import Attachment, Links
 from quire_broker.websocket.inbox import Arrived, arrived_of
 from quire_broker.websocket.message_ids import MessageId
 from quire_broker.websocket.parameters import LATEST, ConsumerParameters
@@ -59,11 +59,6 @@ class TopicConsumer(Attachment):
         """The index of the partition, or -1."""
         return self.topic.partition
 
-    @property
-    def reads(self) -> bool:
-        """Whether it is a reader's: it has no durable subscription."""
-        return self._start is not None
-
     async def _open(self, link: BrokerLink) -> None:
         wanted = self._wanted
         body = pb.CommandSubscribe(
@@ -82,7 +77,7 @@ class TopicConsumer(Attachment):
         elif not wanted.durable:
             body.start_message_id.CopyFrom(_position(LATEST))
         self._permits = self.waiting = 0
-        await answer_to(link, pb.BaseCommand(type=Kind.SUBSCRIBE, subscribe=body), "subscribe")
+        await link.ask(pb.BaseCommand(type=Kind.SUBSCRIBE, subscribe=body), "subscribe")
         self._is_open = True
         self._opened()
 
@@ -150,7 +145,7 @@ class TopicConsumer(Attachment):
             link = self.link
             assert link is not None, "attached"
         body = pb.CommandUnsubscribe(consumer_id=self.number)
-        await answer_to(link, pb.BaseCommand(type=Kind.UNSUBSCRIBE, unsubscribe=body), "unsubscribe")
+        await link.ask(pb.BaseCommand(type=Kind.UNSUBSCRIBE, unsubscribe=body), "unsubscribe")
 
 
 def _position(start: MessageId) -> pb.MessageIdData:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from quire_broker.errors import ServerError
 from quire_broker.names import TopicName
 from quire_broker.server.broker_link import BrokerLink
-from quire_broker.websocket.attachment import Attachment, Links, answer_to
+from quire_broker.websocket.attachment import Attachment, Links
 from quire_broker.websocket.message_ids import MessageId
 from quire_broker.websocket.parameters import ProducerParameters
 from quire_broker.wire.entry import seal
@@ -55,7 +55,7 @@ class TopicProducer(Attachment):
         if self._name:
             body.producer_name = self._name
             body.user_provided_producer_name = bool(self._wanted.name)
-        made = (await answer_to(link, pb.BaseCommand(type=Kind.PRODUCER, producer=body), "producer")).producer_success
+        made = (await link.ask(pb.BaseCommand(type=Kind.PRODUCER, producer=body), "producer")).producer_success
         if not self._name and self._wanted.initial_sequence is None:
             self._sequence_id = made.last_sequence_id + 1
         elif self._wanted.initial_sequence is None and not self._waiting:
@@ -94,12 +94,8 @@ class TopicProducer(Attachment):
 
     def _take(self, sequence_id: int) -> Sent | None:
         """Remove a message from those that wait; None if it was too late."""
-        for index, one in enumerate(self._waiting):
-            if one.sequence_id == sequence_id:
-                del self._waiting[index]
-                return one
-            if one.sequence_id > sequence_id:
-                break
+        if self._waiting and self._waiting[0].sequence_id == sequence_id:
+            return self._waiting.popleft()
         return None
 
     @property

@@ -94,10 +94,10 @@ class Unacknowledged:
                 found[self._delivered.popitem(last=False)[0].entry] = None
         return list(found)
 
-    def forget(self, ledgers: Collection[int] | None = None) -> None:
-        """Forget the messages of these ledgers, or all: the broker delivers them again."""
+    def forget(self, ledgers: Collection[int]) -> None:
+        """Forget the messages of these ledgers: the broker delivers them again."""
         for kept in (self._again, self._left):
-            for entry in [one for one in kept if ledgers is None or one[0] in ledgers]:
+            for entry in [one for one in kept if one[0] in ledgers]:
                 del kept[entry]
-        for message in [one for one in self._delivered if ledgers is None or one.ledger_id in ledgers]:
+        for message in [one for one in self._delivered if one.ledger_id in ledgers]:
             del self._delivered[message]

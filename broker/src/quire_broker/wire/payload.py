@@ -48,9 +48,12 @@ class Part(NamedTuple):
     end: int
 
 
-def messages_of(entry: Buffer) -> list[Message]:
-    """Return every message of a stored entry, in order. PeerProtocolError if it cannot be unpacked."""
-    summary = peek(entry)
+def messages_of(entry: Buffer, summary: EntrySummary | None = None) -> list[Message]:
+    """Return every message of a stored entry, in order. PeerProtocolError if it cannot be unpacked.
+
+    `summary`: of the entry, if the caller has it.
+    """
+    summary = summary or peek(entry)
     metadata = summary.metadata
     if len(metadata.encryption_keys) == 0:
         payload = plain_payload(entry, summary)

@@ -74,5 +74,5 @@ def test_messages_of_some_ledgers_are_forgotten() -> None:
     tracked.forget({1})
     assert tracked.held == 1 and tracked.due(100.0) == [(2, 3), (2, 1)]
     assert tracked.acknowledged(MessageId(1, 2, -1, 0, 3)) == 0b110, "as of an earlier session"
-    tracked.forget()
+    tracked.forget({2})
     assert tracked.held == 0
