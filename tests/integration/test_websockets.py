@@ -404,6 +404,15 @@ async def test_sessions_have_a_bound_and_leave_room_when_they_end(tmp_path: Path
         await until(free)
 
 
+async def test_a_session_that_lasts_is_no_slow_request(tmp_path: Path) -> None:
+    async with running_brokers(tmp_path, 1, websocket=SERVED) as world, aiohttp.ClientSession() as session:
+        sockets, slow = Sockets(world, session), world.brokers[0].parts.slow
+        slow.after_s = 0.0
+        await (await sockets.open(f"reader/{TOPIC}")).close()
+        assert (await sockets.refusal("reader/persistent/public/none/t"))[0] == 404
+        assert slow.counts["admin"] == 1, "only the refused one"
+
+
 async def test_idle_sessions_end_unless_pings_are_answered(tmp_path: Path) -> None:
     idle = replace(SERVED, idle_s=0.3)
     async with running_brokers(tmp_path, 1, websocket=idle) as world, aiohttp.ClientSession() as session:

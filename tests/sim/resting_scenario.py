@@ -123,7 +123,7 @@ class RestingClient:
             lost.cancel()
 
     async def _take(self, queue: "asyncio.Queue[Received | QuireError]", consumer: Consumer) -> None:
-        """Consume what was acknowledged, and acknowledge it."""
+        """Consume the stored messages, and acknowledge them."""
         while self.history.undelivered or not queue.empty():
             async with asyncio.timeout(LAST_S):
                 received = await queue.get()

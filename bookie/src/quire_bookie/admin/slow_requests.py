@@ -1,7 +1,8 @@
-"""Logs requests to an admin HTTP port that took long. Streams of events are not among them: they last as wanted."""
+"""Logs requests to an admin HTTP port that took long. Streams of events and WebSocket sessions last as wanted."""
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -19,7 +20,8 @@ def slow_requests(log: Callable[[], SlowLog | None]) -> Middleware:
         began_s = loop.time()
         response = await handler(request)
         took_s, slow = loop.time() - began_s, log()
-        if slow is not None and took_s >= slow.after_s and response.content_type != "text/event-stream":
+        is_lasting = response.status == HTTPStatus.SWITCHING_PROTOCOLS or response.content_type == "text/event-stream"
+        if slow is not None and took_s >= slow.after_s and not is_lasting:
             fields: dict[str, Value] = {
                 "method": request.method,
                 "path": request.path,

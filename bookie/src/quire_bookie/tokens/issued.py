@@ -50,11 +50,10 @@ class IssuedRules:
 def origin_of(token: str) -> TokenOrigin:
     """Return the origin that a token claims. TokenError."""
     try:
-        header = jwt.get_unverified_header(token)
-        issuer = jwt.decode(token, options={"verify_signature": False}).get("iss")
+        found = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.exceptions.PyJWTError, ValueError, RecursionError) as error:
         raise TokenError(f"the token is invalid ({type(error).__name__})") from None
-    key_id = header.get("kid")
+    issuer, key_id = found["payload"].get("iss"), found["header"].get("kid")
     if not isinstance(issuer, str) or not isinstance(key_id, str):
         raise TokenError("the token names no issuer (iss) or no key (kid)")
     return TokenOrigin(issuer, key_id)

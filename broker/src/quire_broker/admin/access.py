@@ -23,6 +23,8 @@ from quire_broker.security.authorization import Action, Authorization
 from quire_broker.security.credentials import Client, settled
 
 log = logging.getLogger("quire.broker.security")
+CLIENT = web.RequestKey("quire.client", Client)
+"""The client that sent the request; absent without authentication."""
 ROLES = web.RequestKey("quire.roles", tuple[str, ...])
 """The role that sent the request; for a proxy also that of its client."""
 
@@ -56,7 +58,7 @@ async def authorized(
     client = await client_of(request, authentication, broker.parts.stats, log)
     if isinstance(client, web.Response):
         return client
-    request[ROLES] = (client.role,)
+    request[CLIENT], request[ROLES] = client, (client.role,)
     if broker.authorization is not None:
         roles = broker.authorization.roles_of(client.role, request.headers.get(ORIGINAL, ""), may_repeat=True)
         request[ROLES] = roles

@@ -21,11 +21,10 @@ from quire_bookie.admin.routes import route_of
 from quire_broker.admin.access import ROLES
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.forwarding import is_forwarded
-from quire_broker.admin.routes import ROUTES, Need
+from quire_broker.admin.routes import READS, ROUTES, Need
 from quire_broker.limits import AUDIT_CHARACTERS_MAX
 
 log = logging.getLogger("quire.audit")
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @web.middleware
@@ -33,7 +32,7 @@ async def audited(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Answer the request, and write its line."""
-    if request.method in _READING or not broker_of(request).access.settings.audit:
+    if request.method in READS or not broker_of(request).access.settings.audit:
         return await handler(request)
     route = route_of(request, ROUTES)
     if route is not None and route.need is Need.PRODUCE:

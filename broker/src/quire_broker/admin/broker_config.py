@@ -70,7 +70,7 @@ async def runtime(request: web.Request) -> web.Response:
     ports = {"brokerServicePort": settings.port, "webServicePort": settings.http_port}
     ports |= {"brokerServicePortTls": settings.port_tls, "webServicePortTls": settings.http_port_tls}
     in_force = broker_of(request).dynamic.in_force
-    found |= values_in_force(in_force.rates) | {STOP: _text(int(in_force.stop_s * 1000))}
+    found |= values_in_force(in_force.rates) | {STOP: _text(round(in_force.stop_s * 1000))}
     return answer(values_in_force(settings) | found | {name: _text(port) for name, port in ports.items()})
 
 

@@ -67,10 +67,11 @@ async def owned(request: web.Request) -> web.Response:
         if data is None:
             raise NotFoundError(f"{wanted[:100]} is not an available broker; GET /admin/v2/brokers lists them")
         go_to(request, Owner(urls_of(data), ours=False), f"the list of bundles of {wanted}")
-    isolation = await broker.policies.isolation()
+    isolation, held = await broker.policies.isolation(), sorted(broker.owners.held, key=str)
+    policies = {name: policy_for(name, isolation) for name in {str(bundle.namespace) for bundle in held}}
     found = {}
-    for bundle in sorted(broker.owners.held, key=str):
-        policy = policy_for(str(bundle.namespace), isolation)
+    for bundle in held:
+        policy = policies[str(bundle.namespace)]
         first = policy is not None and policy.names_first(host_of(wanted))
         assignment = "shared" if policy is None else "primary" if first else "secondary"
         found[str(bundle)] = {"broker_assignment": assignment, "is_controlled": policy is not None, "is_active": True}

@@ -7,6 +7,7 @@ A partitioned topic has {"version", "partitions": {topic: as above}}. The store 
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -87,12 +88,13 @@ def _position(position: Position) -> dict[str, int]:
 
 def _cursor(value: bytes) -> dict[str, Any]:
     node = decode_node(value)
-    ranges = []
-    for number, found in enumerate(node.state.ranges):
-        if number >= INFO_RANGES_MAX:
-            break
-        first, last = Position(found.ledger_id, found.first - 1), Position(found.ledger_id, found.last)
-        ranges.append({"from": _position(first), "to": _position(last)})
+    ranges = [
+        {
+            "from": _position(Position(one.ledger_id, one.first - 1)),
+            "to": _position(Position(one.ledger_id, one.last)),
+        }
+        for one in islice(node.state.ranges, INFO_RANGES_MAX)
+    ]
     return {
         "cursorsLedgerId": node.ledger_id,
         "markDelete": _position(node.state.mark_delete) if node.ledger_id < 0 else None,

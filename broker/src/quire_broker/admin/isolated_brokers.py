@@ -4,7 +4,7 @@ GET .../clusters/{cluster}/namespaceIsolationPolicies/brokers            a list,
 GET .../clusters/{cluster}/namespaceIsolationPolicies/brokers/{broker}   of one: host:port
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -14,9 +14,8 @@ from quire_broker.admin.clusters import require_own_cluster
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotFoundError
-from quire_broker.ownership.isolation import host_of, usable_policies
+from quire_broker.ownership.isolation import IsolationPolicy, host_of, usable_policies
 from quire_broker.ownership.registration import BROKERS
-from quire_broker.policies.store import Json
 
 
 def routes() -> Iterator[Route]:
@@ -30,7 +29,7 @@ async def brokers(request: web.Request) -> web.Response:
     """Return the policies that name each available broker."""
     require_own_cluster(request)
     broker = broker_of(request)
-    policies = await broker.policies.isolation()
+    policies = list(usable_policies(await broker.policies.isolation()))
     return answer([_shown(one, policies) for one in await broker.metadata.children(BROKERS)])
 
 
@@ -40,14 +39,14 @@ async def one_broker(request: web.Request) -> web.Response:
     broker, wanted = broker_of(request), request.match_info["broker"]
     if wanted not in await broker.metadata.children(BROKERS):
         raise NotFoundError(f"{wanted[:100]} is not an available broker; GET /admin/v2/brokers lists them")
-    return answer(_shown(wanted, await broker.policies.isolation()))
+    return answer(_shown(wanted, usable_policies(await broker.policies.isolation())))
 
 
-def _shown(broker_id: str, policies: Json) -> dict[str, Any]:
+def _shown(broker_id: str, policies: Iterable[tuple[str, IsolationPolicy]]) -> dict[str, Any]:
     """Return the namespaces of all policies that name a broker; without any it may serve every other namespace."""
     found: dict[str, Any] = {"brokerName": broker_id, "policyName": None, "primary": False}
     namespaces: list[str] = []
-    for name, policy in usable_policies(policies):
+    for name, policy in policies:
         primary = policy.names_first(host_of(broker_id))
         if primary or policy.names_second(host_of(broker_id)):
             found |= {"policyName": name, "primary": primary}

@@ -14,9 +14,9 @@ from quire_bookie.admin.answers import RefusedError
 from quire_bookie.env.background import Background
 from quire_bookie.errors import MetadataError
 from quire_broker.admin.context import broker_of, metadata_answers
+from quire_broker.admin.routes import READS
 from quire_broker.limits import ADMIN_LEFT_RUNNING_MAX, ADMIN_PATIENCE_S
 
-_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 LEFT_RUNNING = web.AppKey("left running", Background)
 """Changes that go on after their response."""
 
@@ -54,7 +54,7 @@ async def _require_metadata(request: web.Request, task: "asyncio.Task[web.Stream
         left = request.app[LEFT_RUNNING]
         if task.done() or request.writer.output_size:
             return
-        if request.method in _READS:
+        if request.method in READS:
             raise RefusedError(503, f"metadata store: {error}; try again later") from error
         if len(left) < ADMIN_LEFT_RUNNING_MAX:
             left.adopt(task)

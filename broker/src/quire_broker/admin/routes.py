@@ -63,4 +63,6 @@ BUNDLE: Final = "{bundle:0x[0-9a-fA-F]+_0x[0-9a-fA-F]+}"
 """Part of a path that is the range of a bundle."""
 ORIGINAL: Final = "X-Original-Principal"
 """Header in which a proxy names its client."""
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""The methods of requests that change nothing."""
 ROUTES: Final = web.AppKey("quire.routes", Mapping[web.AbstractRoute, Route])

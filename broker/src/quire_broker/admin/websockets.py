@@ -9,21 +9,19 @@ Credentials are in the header Authorization, or a token in the query parameter `
 The service connects to brokers with them. A client's certificate cannot be passed on.
 """
 
-import logging
 from collections.abc import Iterator
 
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
-from quire_broker.admin.access import client_of, credentials_in
-from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.access import CLIENT, credentials_in
+from quire_broker.admin.context import topic_name_of
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.limits import WEBSOCKET_PARTITIONS_MAX
 from quire_broker.names import parse_topic
 from quire_broker.security.credentials import CERTIFICATE
 from quire_broker.websocket.service import WebSocketService
 
-log = logging.getLogger("quire.broker.security")
 WEBSOCKETS = web.AppKey("websockets", WebSocketService)
 
 
@@ -38,18 +36,18 @@ def routes() -> Iterator[Route]:
 
 async def produce(request: web.Request) -> web.StreamResponse:
     """Serve a producer."""
-    return await _service(request).produce(request, topic_name_of(request), await _credentials(request))
+    return await _service(request).produce(request, topic_name_of(request), _credentials(request))
 
 
 async def consume(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of one topic."""
     names, subscription = [topic_name_of(request)], request.match_info["subscription"]
-    return await _service(request).consume(request, names, subscription, await _credentials(request))
+    return await _service(request).consume(request, names, subscription, _credentials(request))
 
 
 async def read(request: web.Request) -> web.StreamResponse:
     """Serve a reader."""
-    return await _service(request).read(request, topic_name_of(request), await _credentials(request))
+    return await _service(request).read(request, topic_name_of(request), _credentials(request))
 
 
 async def consume_topics(request: web.Request) -> web.StreamResponse:
@@ -62,7 +60,7 @@ async def consume_topics(request: web.Request) -> web.StreamResponse:
     ]
     if not names or len(set(names)) < len(names):
         raise RefusedError(400, "topics must name different topics: topics=A,B")
-    return await service.consume(request, names, request.match_info["subscription"], await _credentials(request))
+    return await service.consume(request, names, request.match_info["subscription"], _credentials(request))
 
 
 def _service(request: web.Request) -> WebSocketService:
@@ -73,15 +71,11 @@ def _service(request: web.Request) -> WebSocketService:
     return found
 
 
-async def _credentials(request: web.Request) -> tuple[str, str]:
+def _credentials(request: web.Request) -> tuple[str, str]:
     """Return the client's credentials, with which the session connects to brokers; empty: none. RefusedError 403."""
-    broker = broker_of(request)
-    authentication = broker.access.authentication
-    if authentication is None:
+    client = request.get(CLIENT)
+    if client is None:
         return "", ""
-    client = await client_of(request, authentication, broker.parts.stats, log)
-    if isinstance(client, web.Response):
-        raise RefusedError(client.status, "the credentials are no longer valid")
     if client.method == CERTIFICATE:
         raise RefusedError(403, "WebSocket sessions do not pass on a client's certificate: send a token or a password")
     return credentials_in(request)

@@ -72,8 +72,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "maxProducersPerTopic maxConsumersPerTopic maxConsumersPerSubscription maxSubscriptionsPerTopic "
         "maxTopicsPerNamespace ttlDurationDefaultInSeconds allowAutoSubscriptionCreation allowAutoTopicCreationType "
         "defaultNumPartitions schemaCompatibilityStrategy systemTopicSchemaCompatibilityStrategy "
-        "isSchemaValidationEnforced isAllowAutoUpdateSchemaEnabled subscriptionTypesEnabled delayedDeliveryEnabled "
-        "",
+        "isSchemaValidationEnforced isAllowAutoUpdateSchemaEnabled subscriptionTypesEnabled delayedDeliveryEnabled",
     ),
     (
         "it is always served",

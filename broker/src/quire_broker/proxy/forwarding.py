@@ -22,7 +22,7 @@ from quire_bookie.errors import QuireError
 from quire_broker.admin.forwarding import FORWARDED
 from quire_broker.admin.routes import ORIGINAL
 from quire_broker.proxy.parts import ProxyParts
-from quire_broker.security.credentials import BASIC, TOKEN, Client
+from quire_broker.security.credentials import PASSED_ON, Client
 
 log = logging.getLogger("quire.proxy")
 _HOPS_MAX = 5
@@ -136,7 +136,7 @@ class BrokerHttp:
         if client is None:
             return found
         found[ORIGINAL] = client.role
-        if client.method not in (TOKEN, BASIC):
+        if client.method not in PASSED_ON:
             found.popall("Authorization", None)
             found.popall(PROXIED, None)
             if token := await self._parts.connector.token():

@@ -28,7 +28,7 @@ from quire_broker.proxy.lookups import QUESTIONS, Lookups
 from quire_broker.proxy.parts import ProxyParts
 from quire_broker.proxy.pipe import Pipe
 from quire_broker.proxy.targets import Address
-from quire_broker.security.credentials import BASIC, TOKEN, Client, Found, settled
+from quire_broker.security.credentials import PASSED_ON, Client, Found, settled
 from quire_broker.server.broker_link import BrokerLink, code_of
 from quire_broker.server.connection import Connection
 from quire_broker.settings.clients import SessionSettings
@@ -211,7 +211,7 @@ class ProxySession:
         )
         if client is not None:
             hello.original_principal = client.role
-            if self._parts.forwards_credentials and client.method in (TOKEN, BASIC):
+            if self._parts.forwards_credentials and client.method in PASSED_ON:
                 hello.original_auth_method = client.method
                 hello.original_auth_data = request.auth_data.decode()
         return hello

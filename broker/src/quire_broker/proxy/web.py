@@ -20,7 +20,7 @@ from quire_bookie.admin.origin import (
 from quire_bookie.admin.routes import register, route_of
 from quire_bookie.admin.scraping import measure_stalls, scraped
 from quire_bookie.exposition.rendering import Exposition
-from quire_broker.admin.access import client_of
+from quire_broker.admin.access import CLIENT, client_of
 from quire_broker.admin.answers import errors_as_json
 from quire_broker.admin.routes import ROUTES, Need, Reach, Route
 from quire_broker.admin.web import all_routes
@@ -28,13 +28,11 @@ from quire_broker.errors import AuthorizationError
 from quire_broker.proxy.collector import ProxyCollector
 from quire_broker.proxy.forwarding import BrokerHttp
 from quire_broker.proxy.proxy import RunningProxy
-from quire_broker.security.credentials import Client
 
 log = logging.getLogger("quire.proxy")
 PROXY: web.AppKey[RunningProxy] = web.AppKey("proxy", RunningProxy)
 BROKERS: web.AppKey[BrokerHttp] = web.AppKey("brokers", BrokerHttp)
 EXPOSITION: web.AppKey[Exposition] = web.AppKey("exposition", Exposition)
-CLIENT = web.RequestKey("quire.client", Client)
 METHODS = ("GET", "POST", "PUT", "DELETE")
 
 

@@ -120,11 +120,8 @@ class Authentication:
 
     def challenge(self) -> str:
         """Return the value of WWW-Authenticate for a client without a role."""
-        return ", ".join(
-            text
-            for method, text in ((TOKEN, "Bearer"), (BASIC, 'Basic realm="quire"'))
-            if method in self._providers or (method == TOKEN and BASIC not in self._providers)
-        )
+        forms = {TOKEN: "Bearer", BASIC: 'Basic realm="quire"'}
+        return ", ".join(text for method, text in forms.items() if method in self._providers) or "Bearer"
 
 
 def method_of(header: str) -> str:

@@ -12,6 +12,8 @@ TOKEN = "token"
 BASIC = "basic"
 CERTIFICATE = "tls"
 ANONYMOUS = "anonymous"
+PASSED_ON = (TOKEN, BASIC)
+"""Methods whose credentials a proxy can pass on to a broker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ log = logging.getLogger("quire.broker.security")
 DISCOVERY = "/.well-known/openid-configuration"
 _NEVER_S = float("-inf")
 _LOOK_S = 10.0
-"""Between two looks at the age of the keys; less if they are to be renewed more often."""
+"""Between two looks at the age of the keys; less if they must be renewed more often."""
 _UNKNOWN_KEY = "the token was signed with a key that its issuer does not publish"
 
 

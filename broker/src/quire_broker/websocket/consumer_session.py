@@ -153,7 +153,7 @@ class ConsumerSession(Session):
             await self._send(shown(incoming))
 
     async def _redeliver(self) -> None:
-        """Let brokers deliver again what was not acknowledged in time."""
+        """Let brokers deliver messages again that were not acknowledged in time."""
         loop = asyncio.get_running_loop()
         while True:
             with suppress(TimeoutError):

@@ -1,7 +1,7 @@
 """One WebSocket session: its producers or consumers at the brokers, and the frames of its client.
 
     open      attach; a refusal is the answer to the client's HTTP request
-    run       until the client closes, is silent for the idle time, sends what cannot be read, or a broker refuses
+    run       until the client closes, is silent for the idle time, sends an unreadable text, or a broker refuses
     close     the brokers remove its producers and consumers
 
 A text that is not a JSON object ends a consumer with 1007, as its acknowledgements are not known then.

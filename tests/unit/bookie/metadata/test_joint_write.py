@@ -17,7 +17,7 @@ LONG_S = 60.0
 
 
 class Store(SimMetadataStore):
-    """A session that notes its transactions, and fails those that it is told to."""
+    """A session that notes its transactions, and fails the chosen ones."""
 
     def __init__(self) -> None:
         self.server = SimMetadata(random.Random(1), delay_s=(0.0, 0.0))

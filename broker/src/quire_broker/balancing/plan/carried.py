@@ -40,7 +40,7 @@ def _is_later(at_s: float, before: Measured | None) -> bool:
 
 
 def remembered(known: Known, now_s: float) -> dict[BundleName, Measured]:
-    """Return what is still worth knowing."""
+    """Return the loads that are still needed."""
     return {name: each for name, each in known.items() if now_s - each.reported_s < FORGET_S}
 
 
