@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,10 @@ from typing import Any
 from benchmarks.servers import PEERS, Proxy, Pulsar, Quire, cpu_seconds, resident_mb
 
 Side = Quire | Pulsar | Proxy
+Results = dict[str, list[dict[str, Any]]]
+"""The figures of each run of a case, by the name of the side."""
+ADDED = ("msgs_s", "MB_s", "total", "produced", "consumed", "produced_s", "consume_s", "client_cores")
+"""Figures that are sums over the clients of a case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,10 @@ class Case:
     mode: str
     options: tuple[str, ...]
     figures: tuple[str, ...]
+    clients: int = 1
+    """Processes that run the mode at the same time, each on a topic of its own; their counts and rates are added."""
+    tls: bool = False
+    """Whether clients connect by TLS."""
 
 
 CASES = (
@@ -72,7 +81,7 @@ def main() -> None:
         finally:
             for side in sides:
                 side.stop()
-    print_table(cases, sides, results)
+    print_table(cases, [side.name for side in sides], results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 
@@ -90,9 +99,9 @@ def probe_disk(folder: Path) -> str:
     return f"p50 {statistics.median(took):.3f} ms, p99 {took[len(took) * 99 // 100]:.3f} ms"
 
 
-def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> dict[str, list[dict[str, Any]]]:
+def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> Results:
     """Run a case on each side in turn, `rounds` times; return the results by side."""
-    found: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
+    found: Results = {side.name: [] for side in sides}
     for _ in range(rounds):
         for side in sides:
             found[side.name].append(run_client(case, side, seconds))
@@ -101,25 +110,35 @@ def measure(case: Case, sides: list[Side], seconds: int, rounds: int) -> dict[st
 
 
 def run_client(case: Case, side: Side, seconds: int) -> dict[str, Any]:
-    """Run the stock client once in its own process; add the server's CPU during the run."""
+    """Run the stock clients of a case, each in its own process; add the server's CPU during the run."""
     before = cpu_seconds(side.pid)
-    common = [f"url={side.url}", f"secs={seconds}", "warm=2", "keep=1"]
-    answer = subprocess.run(
-        [sys.executable, str(PEERS / "bench_pulsar.py"), case.mode, *common, *case.options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60 + 20 * seconds,
-    )
+    common = [f"url={side.url_tls if case.tls else side.url}", f"secs={seconds}", "warm=2", "keep=1"]
+    if case.tls:
+        common.append(f"trust={side.trust}")
+    command = [sys.executable, str(PEERS / "bench_pulsar.py"), case.mode, *common, *case.options]
+    with ThreadPoolExecutor(case.clients) as threads:
+        answers = list(threads.map(lambda _: _output(command, 60 + 20 * seconds), range(case.clients)))
     used = cpu_seconds(side.pid) - before
-    lines = [line for line in answer.stdout.splitlines() if line.startswith("{")]
-    if answer.returncode or not lines:
-        raise SystemExit(f"{case.name} against {side.name} failed: {answer.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(lines[-1])
+    results = []
+    for code, output, errors in answers:
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        if code or not lines:
+            raise SystemExit(f"{case.name} against {side.name} failed: {errors[-2000:]}")
+        results.append(json.loads(lines[-1]))
+    result: dict[str, Any] = results[0]
+    for each in results[1:]:
+        for name in ADDED:
+            if name in each:
+                result[name] += each[name]
     messages = result.get("total") or result.get("produced") or result.get("received")
     if messages:
         result["cpu_us"] = round(used * 1e6 / messages, 1)
     return result
+
+
+def _output(command: list[str], limit_s: int) -> tuple[int, str, str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+    return done.returncode, done.stdout, done.stderr
 
 
 def figure(result: dict[str, Any], path: str) -> float:
@@ -130,14 +149,14 @@ def figure(result: dict[str, Any], path: str) -> float:
     return float(value)
 
 
-def print_table(cases: list[Case], sides: list[Side], results: dict[str, dict[str, list[dict[str, Any]]]]) -> None:
+def print_table(cases: list[Case], sides: list[str], results: dict[str, Results]) -> None:
     """Print medians, and the first side's figure divided by the second's."""
-    ratio_of = " / ".join(side.name for side in sides)
-    print("\n| case | figure | " + " | ".join(side.name for side in sides) + f" | {ratio_of} |")
+    ratio_of = " / ".join(sides)
+    print("\n| case | figure | " + " | ".join(sides) + f" | {ratio_of} |")
     print("|---|---|" + "---|" * (len(sides) + 1))
     for case in cases:
         for name in case.figures:
-            medians = [statistics.median(figure(r, name) for r in results[case.name][side.name]) for side in sides]
+            medians = [statistics.median(figure(r, name) for r in results[case.name][side]) for side in sides]
             ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) == 2 and medians[1] else ""
             print(f"| {case.name} | {name} | " + " | ".join(f"{m:,.6g}" for m in medians) + f" | {ratio} |")
 

@@ -15,6 +15,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import trustme
+
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "scripts" / "peers"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -67,14 +69,40 @@ class _Started:
             self._process.wait(30)
 
 
+class Certificates:
+    """An authority, and the certificate of a server on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write the files into `folder`."""
+        authority = trustme.CA()
+        leaf = authority.issue_cert("localhost", "127.0.0.1")
+        self.trust, self.certificate, self.key = (str(folder / name) for name in ("trust.pem", "cert.pem", "key.pem"))
+        authority.cert_pem.write_to_path(self.trust)
+        leaf.private_key_pem.write_to_path(self.key)
+        for number, blob in enumerate(leaf.cert_chain_pems):
+            blob.write_to_path(self.certificate, append=number > 0)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Settings of a server that uses them."""
+        return f"tlsCertificateFilePath={self.certificate}", f"tlsKeyFilePath={self.key}"
+
+
 class Quire(_Started):
     """`quire standalone` on a fresh folder."""
 
     name = "quire"
     url = "pulsar://127.0.0.1:6657"
+    url_tls = "pulsar+ssl://localhost:6658"
+    trust = ""
 
-    def __init__(self, folder: Path, extra: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, extra: tuple[str, ...] = (), certificates: Certificates | None = None) -> None:
+        """`extra`: further arguments of the command. With certificates it listens with TLS, too."""
         super().__init__()
+        if certificates is not None:
+            self.trust = certificates.trust
+            for setting in ("brokerServicePortTls=6658", *certificates.settings):
+                extra += ("--set", setting)
         self._folder = folder / "quire"
         self._extra = extra
 
@@ -100,16 +128,26 @@ class Proxy(_Started):
 
     name = "proxy"
     url = "pulsar://127.0.0.1:6667"
+    url_tls = "pulsar+ssl://localhost:6668"
+    trust = ""
 
-    def __init__(self, broker: Quire, *extra: str) -> None:
-        """`extra`: settings, `key=value`."""
+    def __init__(self, broker: Quire, certificates: Certificates | None = None) -> None:
+        """With certificates it listens with TLS, too, and connects to the broker by TLS only."""
         super().__init__()
-        self._settings = (
+        self._settings: tuple[str, ...] = (
             f"brokerServiceURL={broker.url.replace('127.0.0.1', 'localhost')}",  # as the broker advertises it
             "brokerProxyAllowedTargetPorts=*",
             "bindAddress=127.0.0.1",
-            *extra,
         )
+        if certificates is not None:
+            self.trust = certificates.trust
+            self._settings += (
+                "servicePortTls=6668",
+                "tlsEnabledWithBroker=true",
+                f"brokerServiceURLTLS={broker.url_tls}",
+                f"brokerClientTrustCertsFilePath={certificates.trust}",
+                *certificates.settings,
+            )
 
     def start(self) -> None:
         """Start and wait until it is ready."""
@@ -126,6 +164,7 @@ class Pulsar:
 
     name = "pulsar"
     url = "pulsar://127.0.0.1:6655"
+    url_tls = trust = ""
 
     def __init__(self, folder: Path) -> None:
         self._environment = os.environ | {"RUN": str(folder / "pulsar")}

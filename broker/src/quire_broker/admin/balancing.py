@@ -1,5 +1,6 @@
 """Load balancing over HTTP: /admin/quire/balancing, Pulsar's broker-stats, leaderBroker and the split of a bundle."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -14,12 +15,14 @@ from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
 from quire_broker.admin.stats import topic_stats
 from quire_broker.balancing.assignments import leader_of
+from quire_broker.balancing.bundle_counts import TOPICS_PER_STEP, AnyTopic
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
-from quire_broker.balancing.usage import AnyTopic, bundle_stats, with_bundles
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
+from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
+from quire_broker.policies.bundles import Bundles
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.balancing import RANGE_HALF, TOPIC_COUNT
 from quire_broker.topic.topic import Topic
@@ -134,8 +137,16 @@ async def topics(request: web.Request) -> web.StreamResponse:
 async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[AnyTopic]]]:
     """Return the loaded topics by namespace and bundle, without those whose namespace is gone."""
     found: dict[str, dict[str, list[AnyTopic]]] = {}
-    async for topic, bundle in with_bundles(broker.policies, broker.topics.everything):
-        found.setdefault(str(bundle.namespace), {}).setdefault(bundle.range, []).append(topic)
+    rings: dict[NamespaceName, Bundles | None] = {}
+    for number, topic in enumerate(broker.topics.everything, 1):
+        if number % TOPICS_PER_STEP == 0:
+            await asyncio.sleep(0)
+        namespace = topic.name.namespace
+        if namespace not in rings:
+            rings[namespace] = await broker.policies.bundles(namespace)
+        ring = rings[namespace]
+        if ring is not None:
+            found.setdefault(str(namespace), {}).setdefault(ring.bundle_at(topic.hash), []).append(topic)
     return found
 
 
@@ -181,5 +192,6 @@ async def split(request: web.Request) -> web.Response:
 
 
 async def _stats(broker: RunningBroker, bundle: Bundle) -> BundleStats:
-    measured = await bundle_stats(broker.owners, broker.policies, broker.topics.everything)
-    return measured.get(BundleName(str(bundle))) or BundleStats()
+    counts = broker.balancing.counts
+    assert counts is not None, "requests are served by a broker that has started"
+    return (await counts.measure()).get(BundleName(str(bundle))) or BundleStats()

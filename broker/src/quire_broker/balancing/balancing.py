@@ -4,6 +4,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.balancing.assignments import Assignments
+from quire_broker.balancing.bundle_counts import BundleCounts
 from quire_broker.balancing.events import BalancingEvents
 from quire_broker.balancing.leader import Leader
 from quire_broker.balancing.reporter import Reporter
@@ -42,15 +43,16 @@ class Balancing:
         self._broker_id, self._clock = broker_id, clock
         self._tasks = Background()
         self.reporter: Reporter | None = None
+        self.counts: BundleCounts | None = None
 
     def start(self, topics: Topics, meter: UsageMeter) -> None:
         """Begin to report, to take part in elections and to follow assignments."""
+        self.counts = BundleCounts(self._owners, self._policies, topics)
         self.reporter = Reporter(
             self._broker_id,
             self.registration,
             self._owners,
-            self._policies,
-            topics,
+            self.counts,
             meter,
             self._clock,
             self.settings,

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
+from quire_broker.balancing.bundle_counts import BundleCounts
 from quire_broker.balancing.load_report import BundleStats, changed_enough, load_of, report_of
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
-from quire_broker.balancing.usage import UsageMeter, bundle_stats
+from quire_broker.balancing.usage import UsageMeter
 from quire_broker.ownership.owners import Owners
 from quire_broker.ownership.registration import Registration
-from quire_broker.policies.store import Json, PolicyStore
+from quire_broker.policies.store import Json
 from quire_broker.settings.balancing import BalancingSettings
-from quire_broker.topic.topics import Topics
 
 LOOK_S = 5.0
 """Shortest time between two reports."""
@@ -32,8 +32,7 @@ class Reporter:
         broker_id: str,
         registration: Registration,
         owners: Owners,
-        policies: PolicyStore,
-        topics: Topics,
+        counts: BundleCounts,
         meter: UsageMeter,
         clock: WallClock,
         settings: BalancingSettings,
@@ -41,7 +40,7 @@ class Reporter:
     ) -> None:
         """`on_measured`: called with the bundles after each measurement of the interval."""
         self._broker_id, self._registration, self._owners = broker_id, registration, owners
-        self._policies, self._topics, self._meter = policies, topics, meter
+        self._counts, self._meter = counts, meter
         self._clock, self._settings, self._on_measured = clock, settings, on_measured
         self._published: BrokerLoad | None = None
         self._published_s = 0.0
@@ -89,7 +88,7 @@ class Reporter:
         self.published += 1
 
     async def _report(self, *, measure: bool = True) -> Json:
-        self._bundles = await bundle_stats(self._owners, self._policies, self._topics.everything)
+        self._bundles = await self._counts.measure()
         return report_of(
             self._meter.measure() if measure else self._meter.last,
             self._bundles,

@@ -21,9 +21,10 @@ Steps: TypeAlias = Callable[[list[Topic]], AsyncIterator[Topic]]
 class ChangedTopics:
     """The topics that one check has to visit."""
 
-    def __init__(self, changes: "TopicChanges", due: Iterable[Topic]) -> None:
+    def __init__(self, changes: "TopicChanges", due: Iterable[Topic], on_forgotten: Callable[[Topic], None]) -> None:
         """Use `TopicChanges.check` instead."""
         self._changes = changes
+        self._on_forgotten = on_forgotten
         self.due = dict.fromkeys(due)
         """Topics of the next round, as far as they are passed on; in a fixed order."""
 
@@ -37,6 +38,11 @@ class ChangedTopics:
     def keep(self, topic: Topic) -> None:
         """Visit a topic in the next round, too."""
         self.due[topic] = None
+
+    def forget(self, topic: Topic) -> None:
+        """Drop a topic that is no longer loaded."""
+        self.due.pop(topic, None)
+        self._on_forgotten(topic)
 
 
 class TopicChanges:
@@ -67,8 +73,10 @@ class TopicChanges:
         """Drop a topic that is closed; what it still does must not keep it in memory."""
         topic.on_activity = lambda topic: None
         topic.on_change = topic.ledger.on_change = lambda: None
-        for topics in (self._active, self._noted, *(check.due for check in self._checks)):
+        for topics in (self._active, self._noted):
             topics.pop(topic, None)
+        for check in self._checks:
+            check.forget(topic)
 
     async def tick(self) -> None:
         """Run the periodic work of the topics with traffic, a few in each step of the event loop."""
@@ -77,9 +85,12 @@ class TopicChanges:
                 self._active.pop(topic, None)
                 self.note(topic)
 
-    def check(self, loaded: Iterable[Topic]) -> ChangedTopics:
-        """Return the topics of a new check, at first all that are loaded. It must run rounds until the broker ends."""
-        found = ChangedTopics(self, loaded)
+    def check(self, loaded: Iterable[Topic], on_forgotten: Callable[[Topic], None]) -> ChangedTopics:
+        """Return the topics of a new check, at first all that are loaded. It must run rounds until the broker ends.
+
+        `on_forgotten`: called for each topic that is no longer loaded, visited or not.
+        """
+        found = ChangedTopics(self, loaded, on_forgotten)
         self._checks.append(found)
         return found
 

@@ -59,7 +59,7 @@ class Subscription:
         self.durable = cursor.durable
         self.cursor = cursor
         self.closed = False
-        self.on_delivery: Callable[[], None] = lambda: None
+        self.on_use: Callable[[], None] = lambda: None
         """Called before each batch of deliveries is counted."""
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
@@ -193,6 +193,7 @@ class Subscription:
             dispatcher.add(consumer)
             self.cursor.active = True
             self.cursor.touch()
+            self.on_use()
             return consumer
 
     def _dispatcher_of(self, spec: ConsumerSpec) -> Dispatcher:
@@ -212,7 +213,7 @@ class Subscription:
                 kept.retire()
             self._type = spec.subscription_type
             self._dispatcher = made
-            made.on_delivery = self.on_delivery
+            made.on_delivery = self.on_use
             made.ration.limits = self.dispatch_limits
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
         return made
@@ -412,7 +413,7 @@ class Subscription:
     def _expire_through(self, position: Position) -> None:
         before = self.cursor.backlog
         self._skip_through(position)
-        self.on_delivery()  # the topic samples the rate
+        self.on_use()  # the topic samples the rate
         self.expired += max(0, before - self.cursor.backlog)
         self.expired_at_ms = self._clock.now_ms()
 

@@ -157,7 +157,7 @@ class Topic:
     def _add_subscription(self, cursor: Cursor, start: Position | None = None) -> Subscription:
         compacted = CompactedCursor(cursor, self.compaction, start)
         subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock, compacted)
-        subscription.on_delivery = self._active
+        subscription.on_use = self._active
         subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
         self.subscriptions[cursor.name] = subscription

@@ -141,9 +141,9 @@ class Topics:
         """Yield the topics that are in memory now, a few in each step of the event loop: other work goes on."""
         return self._in_steps(self.loaded)
 
-    def changed(self) -> ChangedTopics:
-        """Return what a periodic check visits instead of all loaded topics. It must run rounds from now on."""
-        return self._changes.check(self.loaded)
+    def changed(self, on_forgotten: Callable[[Topic], None] = lambda topic: None) -> ChangedTopics:
+        """Return what a periodic check visits instead of all loaded topics; see `TopicChanges.check`."""
+        return self._changes.check(self.loaded, on_forgotten)
 
     def with_rules(self) -> AsyncIterator[Topic]:
         """Do the same as `in_steps` for those that may be deleted, or whose subscriptions may be."""

@@ -1,13 +1,14 @@
 """Load reports of a broker: published when its bundles or its usage change, and after a time, but not otherwise."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from quire_broker.balancing import reporter as reporter_module
-from quire_broker.balancing.load_report import Usage, load_of
+from quire_broker.balancing.bundle_counts import BundleCounts
+from quire_broker.balancing.load_report import BundleStats, Usage, load_of
+from quire_broker.balancing.plan.loads import BundleName
 from quire_broker.balancing.reporter import Reporter
 from quire_broker.balancing.usage import UsageMeter
 from quire_broker.ownership.registration import BROKERS
@@ -15,7 +16,15 @@ from quire_broker.policies.store import decode_json
 from quire_broker.settings.balancing import BalancingSettings
 from tests.unit.broker.balancing.brokers import BalancedBroker, Clock, balanced_brokers, until
 
-NO_TOPICS: Any = SimpleNamespace(everything=[])
+
+class Counts:
+    """Counts the bundles of a broker without topics."""
+
+    def __init__(self, broker: BalancedBroker) -> None:
+        self._broker = broker
+
+    async def measure(self) -> dict[BundleName, BundleStats]:
+        return {BundleName(str(each)): BundleStats() for each in self._broker.owners.held}
 
 
 class Meter:
@@ -39,8 +48,7 @@ def reporter_of(broker: BalancedBroker, **settings: Any) -> tuple[Reporter, Mete
             broker.id,
             broker.registration,
             broker.owners,
-            broker.policies,
-            NO_TOPICS,
+            cast(BundleCounts, Counts(broker)),
             cast(UsageMeter, meter),
             Clock(),
             BalancingSettings(**settings),
