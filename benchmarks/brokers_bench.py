@@ -15,13 +15,14 @@ of the machine or of a disk stops all topics, a slow move only its own.
 
 Prints each distribution, and those of the steps of the moves, as the brokers log them: `given` steps are those of the
 old owner, `received` steps those of the new one. At the end every topic is read back: each message once, in order.
-`--quick` runs few rounds, `--json FILE` stores the numbers.
+`--quick` runs few rounds, `--json FILE` stores the numbers. `--idle N` first opens N more topics in the same
+namespace, which nothing uses then: they are in the bundles that move.
 """
 
 import argparse
+import asyncio
 import json
 import re
-import statistics
 import sys
 import tempfile
 import time
@@ -29,11 +30,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.distribution import distribution
+from benchmarks.idle_topics import open_all
 from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, Publishing, broker_cluster, read_back
 
 TOPICS = 4
 PAUSE_S = 0.01
 SETTLE_S = 0.6
+OPENED_AT_ONCE = 32
+OPEN_S = 600.0
 MOVED = re.compile(r"quire\.broker\.handover: \S+ is (served by|ours now).*: (prepared|read) (.*) ms")
 """A line of a broker's log with the steps of a move: of its old owner, or of its new one."""
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -127,7 +132,7 @@ ROUNDS = {"steady": 3, "unload": 120, "unload topic": 60, "stop": 16, "kill": 8}
 QUICK = {"steady": 1, "unload": 6, "unload topic": 6, "stop": 1, "kill": 1}
 
 
-def run(rounds: dict[str, int]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+def run(rounds: dict[str, int], idle: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Return the gaps of each event and the durations of each step, in s."""
     import pulsar
 
@@ -136,6 +141,8 @@ def run(rounds: dict[str, int]) -> tuple[dict[str, list[float]], dict[str, list[
         tempfile.TemporaryDirectory(prefix="quire-brokers-") as folder,
         broker_cluster(Path(folder), bookies=3, brokerDeduplicationEnabled="true") as cluster,
     ):
+        if idle:
+            asyncio.run(open_all(cluster, idle, OPENED_AT_ONCE, OPEN_S))
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, f"{folder}/client.log")
         client = pulsar.Client(cluster.url, logger=logger, io_threads=2)
         bench = Bench(cluster, Publishing(client, topics, PAUSE_S))
@@ -152,29 +159,18 @@ def run(rounds: dict[str, int]) -> tuple[dict[str, list[float]], dict[str, list[
         return bench.gaps, bench.steps()
 
 
-def distribution(gaps: list[float]) -> dict[str, float]:
-    """Return figures of a distribution, in ms."""
-    ordered = sorted(gap * 1000 for gap in gaps)
-    return {
-        "count": len(ordered),
-        "p50": round(statistics.median(ordered), 1),
-        "p90": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.90))], 1),
-        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 1),
-        "max": round(ordered[-1], 1),
-    }
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--only", help="events by comma, e.g. unload,kill")
+    parser.add_argument("--idle", type=int, default=0, help="topics that nothing uses")
     parser.add_argument("--json", type=Path, help="store the numbers in this file")
     asked = parser.parse_args()
     rounds = QUICK if asked.quick else ROUNDS
     if asked.only:
         rounds = {name: rounds[name] for name in asked.only.split(",")}
-    gaps, steps = run(rounds)
+    gaps, steps = run(rounds, asked.idle)
     results: dict[str, Any] = {name: distribution(found) for name, found in (gaps | steps).items()}
     for name, found in results.items():
         print(f"{name:19} " + "  ".join(f"{key} {value:g}" for key, value in found.items()) + "  (ms)")

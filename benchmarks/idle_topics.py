@@ -32,7 +32,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers_bench import distribution
+from benchmarks.distribution import distribution
 from benchmarks.servers import cpu_seconds, resident_mb
 from quire_broker.wire.kinds import Kind, LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb

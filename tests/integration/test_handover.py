@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import aiohttp
@@ -11,6 +12,7 @@ import pytest
 
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata.joint_write import Place
+from quire_broker.limits import HANDOVER_CLOSES_MAX
 from quire_broker.names import parse_topic
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import Bundle
@@ -94,7 +96,7 @@ async def test_a_lookup_during_the_move_waits_for_the_new_owner(trio: BrokerWorl
     version = await first.owners.offer(bundle, Offer(second.broker_id))
     lookups = [asyncio.create_task((await Wire.open(broker)).lookup()) for broker in (first, second, third)]
     quiesced: list[Topic] = []
-    await first.handover._close(await first.handover.topics_of(bundle), quiesced, None)
+    await first.handover._close_used(await first.handover.topics_of(bundle), quiesced, None)
     (topic,) = quiesced
     assert not any(lookup.done() for lookup in lookups)
     await first.owners.offer(bundle, Offer(second.broker_id, closed=True), version)
@@ -207,7 +209,7 @@ async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio:
     wire, bundle = await published(first)
     topics = await first.handover.topics_of(bundle)
     assert first.owners.leave(bundle)
-    await first.handover._close(topics, [], None)
+    await first.handover._close_used(topics, [], None)
     wire.publish(10)
     ping = await wire.answer(pb.BaseCommand(type=Kind.PING, ping=pb.CommandPing()))
     assert ping.type == Kind.PONG, "the client is still connected"
@@ -217,6 +219,38 @@ async def test_what_is_sent_during_the_move_is_not_answered_and_not_stored(trio:
     other = await Wire.open(second)
     await other.lookup()
     assert await received(other, 10) == list(range(10))
+
+
+async def test_topics_without_clients_are_closed_a_few_at_a_time_before_the_offer(
+    trio: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, _ = trio.brokers
+    wire, bundle = await published(first)
+    ring = await first.policies.bundles(bundle.namespace)
+    assert ring is not None
+    names = (f"{TOPIC}-{number}" for number in range(5000))
+    for name in islice((name for name in names if ring.bundle_of(name) == bundle.range), 30):
+        await first.topics.create(parse_topic(name))
+    running: set[Topic] = set()
+    most, order = 0, []
+    proper = first.topics.quiesce
+
+    async def watched(topic: Topic, place: Place | None = None) -> bool:
+        nonlocal most
+        running.add(topic)
+        most = max(most, len(running))
+        order.append((str(topic.name) == TOPIC, place is not None))
+        try:
+            return await proper(topic, place)
+        finally:
+            running.discard(topic)
+
+    monkeypatch.setattr(first.topics, "quiesce", watched)
+    await first.unload_bundle(bundle, second.broker_id)
+    await closed(wire)
+    assert most == HANDOVER_CLOSES_MAX
+    assert order == [(False, False)] * 30 + [(True, True)]
+    assert second.owners.certain(bundle) and not first.topics.loaded
 
 
 async def test_a_move_that_is_cancelled_or_fails_leaves_no_topic_and_no_bundle_behind(

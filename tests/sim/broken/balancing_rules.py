@@ -1,13 +1,13 @@
 """Broken variants: rules of brokers that share bundles and requests, each removed."""
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 from aiohttp import web
 
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.election import Election
-from quire_bookie.metadata.joint_write import JointWrite
 from quire_broker.admin import context, spreading
 from quire_broker.admin.answers import code_of
 from quire_broker.balancing.leader import Leader
@@ -58,8 +58,9 @@ def _old_reports_trusted() -> tuple[Any, ...]:
 
 def _handed_over_without_close() -> tuple[Any, ...]:
     async def broken(
-        self: Handover, bundle: Bundle, topics: list[Topic], closed: list[Topic], joint: JointWrite | None
+        self: Handover, bundle: Bundle, topics: list[Topic], closed: list[Topic], closing: Coroutine[None, None, None]
     ) -> None:
+        closing.close()
         closed += topics
 
     return (replaced(Handover, "_close_in_time", broken),)

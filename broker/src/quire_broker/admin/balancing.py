@@ -15,11 +15,12 @@ from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
 from quire_broker.admin.stats import topic_stats
 from quire_broker.balancing.assignments import leader_of
-from quire_broker.balancing.bundle_counts import TOPICS_PER_STEP, AnyTopic
+from quire_broker.balancing.bundle_counts import AnyTopic
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
+from quire_broker.limits import TOPICS_PER_STEP
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
 from quire_broker.policies.bundles import Bundles

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BundleName
-from quire_broker.limits import TOPICS_TICK_S
+from quire_broker.limits import TOPICS_PER_STEP, TOPICS_TICK_S
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle, Owners
 from quire_broker.policies.bundles import RING_END, Bundles, range_of
@@ -22,8 +22,6 @@ from quire_broker.topic.topics import Topics
 AnyTopic = Topic | NonPersistentTopic
 RATES_KNOWN_S = 2 * TOPICS_TICK_S
 """After which the rates of a topic that was opened are known."""
-TOPICS_PER_STEP = 500
-"""Topics looked at in one step of the event loop."""
 
 
 class BundleCounts:

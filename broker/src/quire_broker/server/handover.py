@@ -1,10 +1,10 @@
 """Moves bundles to other brokers so that their clients wait as briefly as possible.
 
     old owner                                     new owner (`receiving`)
+    close idle topics, a few at a time
     offer the bundle to one broker          -->   prepare the topics with clients
     wait until it is ready                  <--   answer the offer
-    close idle topics
-    close those with clients, and with the
+    close the topics with clients, and with the
     same write complete the offer           -->   take the bundle, load these topics
     name the new owner to all clients       -->   their requests wait for the load
 
@@ -16,7 +16,7 @@ believes, so the offer saves time and guarantees nothing.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,12 +24,14 @@ from quire_bookie.errors import BadVersionError, MetadataError, QuireError
 from quire_bookie.metadata.joint_write import JointWrite, Place
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import (
+    HANDOVER_CLOSES_MAX,
     HANDOVER_PREPARE_S,
     HANDOVER_SILENT_S,
     HANDOVER_TAKE_S,
     HANDOVER_TOPICS_MAX,
     HANDOVERS_MAX,
     MOVE_CLOSE_S,
+    TOPICS_PER_STEP,
 )
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners, owner_urls
@@ -99,14 +101,20 @@ class Handover:
             self._topics.non_persistent.let_go(topic, moved)
 
     async def _of(self, bundle: Bundle, loaded: Sequence[T]) -> list[T]:
-        topics = [topic for topic in loaded if topic.name.namespace == bundle.namespace]
         try:
             ring = await self._policies.bundles(bundle.namespace)
         except QuireError:
             ring = None
-        if ring is None:
-            return topics  # closing one topic too many is better than keeping one
-        return [topic for topic in topics if ring.bundle_at(topic.hash) == bundle.range]
+        found = []
+        for number, topic in enumerate(loaded, 1):
+            if number % TOPICS_PER_STEP == 0:
+                await asyncio.sleep(0)
+            # Without the bundles, closing one topic too many is better than keeping one.
+            if topic.name.namespace == bundle.namespace and (
+                ring is None or ring.bundle_at(topic.hash) == bundle.range
+            ):
+                found.append(topic)
+        return found
 
     async def move(self, bundle: Bundle, to: str | None = None) -> None:
         """Hand a bundle to the broker `to`, or to any that may own it; release it if there is none, or for NO_BROKER.
@@ -123,10 +131,14 @@ class Handover:
         moved, steps = None, Steps()
         try:
             topics = await self.topics_of(bundle)
-            target = await self._begin(bundle, to, topics)
+            idle = [topic for topic in topics if not topic.used]
+            await self._close_in_time(bundle, idle, closed, self._close_idle(idle, closed))
+            steps.done("idle closed")
+            used = _used(topics)
+            target = await self._begin(bundle, to, used)
             steps.done("prepared")
-            joint = None if target is None else self._joint(bundle, target, topics)
-            await self._close_in_time(bundle, topics, closed, joint)
+            joint = None if target is None else self._joint(bundle, target, used)
+            await self._close_in_time(bundle, used, closed, self._close_used(used, closed, joint))
             steps.done("closed")
             if target is not None and joint is not None:
                 moved = await self._give(bundle, target, closed, joint, steps)
@@ -138,13 +150,13 @@ class Handover:
                     self._topics.let_go(topic, moved)
                 await self.let_go_unstored(bundle, moved)
 
-    async def _begin(self, bundle: Bundle, to: str | None, topics: list[Topic]) -> _Target | None:
+    async def _begin(self, bundle: Bundle, to: str | None, used: list[Topic]) -> _Target | None:
         """Choose the next owner and announce the move, so that no other broker takes the bundle. Let it prepare."""
         try:
             target = await self._successor(bundle) if to is None else to
             if target is None or target == NO_BROKER:
                 return None
-            names = _used(topics)
+            names = _named(used)
             if not names or self._is_silent(target):
                 return _Target(target, await self._owners.offer(bundle, Offer(target, topics=names)))
             return await self._prepared(bundle, Offer(target, topics=names))
@@ -170,30 +182,41 @@ class Handover:
         self._silent_until_s.pop(offer.to, None)
         return _Target(offer.to, version, owner_urls(data))
 
-    def _joint(self, bundle: Bundle, target: _Target, topics: list[Topic]) -> JointWrite:
+    def _joint(self, bundle: Bundle, target: _Target, used: list[Topic]) -> JointWrite:
         """Return the write that closes the topics with clients and completes the offer."""
-        offer = Offer(target.broker_id, closed=True, topics=_used(topics))
+        offer = Offer(target.broker_id, closed=True, topics=_named(used))
         return self._owners.offer_with(bundle, offer, target.version)
 
     async def _close_in_time(
-        self, bundle: Bundle, topics: list[Topic], closed: list[Topic], joint: JointWrite | None
+        self, bundle: Bundle, topics: list[Topic], closed: list[Topic], closing: Coroutine[None, None, None]
     ) -> None:
         """Close the ledgers, but give the bundle away without that if it takes too long: the next owner fences them."""
         try:
             async with asyncio.timeout(self._close_s):
-                await self._close(topics, closed, joint)
+                await closing
         except TimeoutError:
-            left = len(topics) - len(closed)
+            left = len(set(topics) - set(closed))
             log.warning(
                 "%d of %d topics of %s were not closed in %.1f s: the next owner recovers their ledgers",
                 *(left, len(topics), bundle, self._close_s),
             )
 
-    async def _close(self, topics: list[Topic], closed: list[Topic], joint: JointWrite | None) -> None:
-        """Close the ledgers: of idle topics first, so that the others wait less. Add those closed to `closed`.
+    async def _close_idle(self, topics: list[Topic], closed: list[Topic]) -> None:
+        """Close topics without clients, so slowly that the others are served meanwhile. Add those closed to `closed`.
 
         They are in it also if this call fails or is cancelled.
         """
+        left = iter(topics)
+
+        async def some() -> None:
+            for topic in left:
+                if not topic.used and await self._topics.quiesce(topic):
+                    closed.append(topic)
+
+        await _all(some() for _ in range(HANDOVER_CLOSES_MAX))
+
+    async def _close_used(self, topics: list[Topic], closed: list[Topic], joint: JointWrite | None) -> None:
+        """Close topics with clients at the same time, with one write. Add those closed to `closed`, as above."""
 
         async def close(topic: Topic, place: Place | None) -> None:
             try:
@@ -203,20 +226,14 @@ class Handover:
                 if place is not None:
                     place.leave()
 
-        idle: list[tuple[Topic, Place | None]] = [(topic, None) for topic in topics if not topic.used]
-        used = [(topic, None if joint is None else joint.place()) for topic in topics if topic.used]
-        for group in (idle, used):
-            # It waits for all of them, whatever happens to one.
-            done = await asyncio.gather(*(close(topic, place) for topic, place in group), return_exceptions=True)
-            for failure in done:
-                if failure is not None:
-                    raise failure
+        places = [(topic, None if joint is None else joint.place()) for topic in topics]
+        await _all(close(topic, place) for topic, place in places)
 
     async def _give(
         self, bundle: Bundle, target: _Target, closed: list[Topic], joint: JointWrite, steps: Steps
     ) -> Moved | None:
         """Complete the offer, and send the clients to the new owner, at once if it is ready. Return where it is."""
-        giving = asyncio.ensure_future(self._complete(bundle, target, _used(closed), joint))
+        giving = asyncio.ensure_future(self._complete(bundle, target, _named(_used(closed)), joint))
         if target.ready is not None:
             for topic in closed:
                 self._topics.let_go(topic, moved_to(target.ready))
@@ -267,6 +284,18 @@ class Handover:
         await asyncio.gather(*(one(bundle) for bundle in self._owners.held))
 
 
-def _used(topics: list[Topic]) -> tuple[str, ...]:
-    """Return the names of the topics with clients, up to the bound of an offer."""
-    return tuple(str(topic.name) for topic in topics if topic.used)[:HANDOVER_TOPICS_MAX]
+def _used(topics: list[Topic]) -> list[Topic]:
+    """Return the topics with clients."""
+    return [topic for topic in topics if topic.used]
+
+
+def _named(used: list[Topic]) -> tuple[str, ...]:
+    """Return the names of topics, up to the bound of an offer."""
+    return tuple(str(topic.name) for topic in used)[:HANDOVER_TOPICS_MAX]
+
+
+async def _all(works: Iterable[Coroutine[None, None, None]]) -> None:
+    """Wait for all of them, whatever happens to one, then raise the first failure."""
+    for failure in await asyncio.gather(*works, return_exceptions=True):
+        if failure is not None:
+            raise failure

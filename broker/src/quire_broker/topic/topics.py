@@ -30,6 +30,7 @@ from quire_broker.limits import (
     PARTITIONS_MAX,
     TOPIC_CLOSES_MAX,
     TOPIC_LOADS_WAITING_MAX,
+    TOPICS_PER_STEP,
     UNLOAD_WAIT_S,
 )
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -57,7 +58,6 @@ from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
 _UNLOAD_PAUSE_S = 0.01
-_TOPICS_PER_STEP = 200
 _TAKEN = "quire.subscriptions-taken"
 """Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
@@ -152,7 +152,7 @@ class Topics:
 
     async def _in_steps(self, topics: Sequence[Topic]) -> AsyncIterator[Topic]:
         for number, topic in enumerate(topics, 1):
-            if number % _TOPICS_PER_STEP == 0:
+            if number % TOPICS_PER_STEP == 0:
                 await asyncio.sleep(0)
             if self._loaded.get(topic.name) is topic:
                 yield topic

@@ -1,0 +1,15 @@
+"""The figures of a distribution of times."""
+
+import statistics
+
+
+def distribution(times: list[float]) -> dict[str, float]:
+    """Return the figures in ms of times in s."""
+    ordered = sorted(each * 1000 for each in times)
+    return {
+        "count": len(ordered),
+        "p50": round(statistics.median(ordered), 1),
+        "p90": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.90))], 1),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 1),
+        "max": round(ordered[-1], 1),
+    }
