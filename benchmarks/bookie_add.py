@@ -27,6 +27,7 @@ from typing import cast
 
 import uvloop
 
+from quire_bookie.cli.process import GC_THRESHOLDS
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
@@ -46,7 +47,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 async def serve(folder: str, profile: str | None) -> None:
     """Run the bookie until SIGTERM; print its port on the standard output."""
     gc.freeze()  # same as `cli.process`
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*GC_THRESHOLDS)
     disk = LocalDisk()
     metadata = await LocalMetadataStore.open(f"{folder}/metadata")
     settings = BookieSettings(data_dir=folder, listen="127.0.0.1", advertise="127.0.0.1", port=0)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 from aiohttp import web
@@ -92,6 +92,26 @@ async def answer_in_pieces(request: web.Request, pieces: Iterable[str]) -> web.S
             found, began_s = bytearray(), loop.time()
     await response.write_eof(bytes(found))
     return response
+
+
+async def answer_list(request: web.Request, values: Iterable[Any]) -> web.StreamResponse:
+    """Send a JSON list of any length; its values are created one by one. See `answer_in_pieces`."""
+    return await answer_in_pieces(request, _list_pieces(values))
+
+
+def _list_pieces(values: Iterable[Any]) -> Iterator[str]:
+    yield "["
+    for number, value in enumerate(values):
+        yield f"{', ' if number else ''}{json.dumps(value)}"
+    yield "]"
+
+
+def object_pieces(fields: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield the JSON text of an object of any size, field by field."""
+    yield "{"
+    for number, (name, value) in enumerate(fields):
+        yield f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
+    yield "}"
 
 
 def done() -> web.Response:

@@ -126,7 +126,7 @@ async def figures(request: web.Request) -> web.Response:
     """Return the counters of this broker in the form of stock's metrics; GET /metrics has all, for Prometheus."""
     broker = broker_of(request)
     dimensions = {"broker": broker.broker_id, "cluster": broker.settings.cluster, "metric": "broker"}
-    return answer([{"dimensions": dimensions, "metrics": counters(broker)}])
+    return answer([{"dimensions": dimensions, "metrics": await counters(broker)}])
 
 
 async def topics(request: web.Request) -> web.StreamResponse:

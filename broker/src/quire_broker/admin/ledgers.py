@@ -19,7 +19,7 @@ from quire_bookie.admin.answers import integer, whole_number
 from quire_bookie.client.ledger_description import describe
 from quire_bookie.errors import NoSuchEntryError, PeerProtocolError
 from quire_bookie.model import EntryId, LedgerId
-from quire_broker.admin.answers import answer
+from quire_broker.admin.answers import answer, answer_list
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
 from quire_broker.admin.routes import Need, Route
@@ -27,6 +27,7 @@ from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.topic import Topic
 from quire_broker.wire.entry import peek
 
 PAGE_LEDGERS_MAX = 1000
@@ -127,24 +128,23 @@ def _entry(entry_id: int, payload: bytes) -> dict[str, Any]:
     return value
 
 
-async def loaded_topics(request: web.Request) -> web.Response:
+async def loaded_topics(request: web.Request) -> web.StreamResponse:
     """Return the loaded topics."""
-    return answer(
-        [
-            {
-                "topic": str(topic.name),
-                "messagesIn": topic.stats.messages_in,
-                "bytesIn": topic.stats.bytes_in,
-                "entries": topic.ledger.entries,
-                "size": topic.ledger.size_bytes,
-                "producers": len(topic.producers),
-                "subscriptions": {name: found.cursor.backlog for name, found in topic.subscriptions.items()},
-            }
-            for topic in broker_of(request).topics.loaded
-        ]
-    )
+    return await answer_list(request, map(_loaded, broker_of(request).topics.loaded))
+
+
+def _loaded(topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": str(topic.name),
+        "messagesIn": topic.stats.messages_in,
+        "bytesIn": topic.stats.bytes_in,
+        "entries": topic.ledger.entries,
+        "size": topic.ledger.size_bytes,
+        "producers": len(topic.producers),
+        "subscriptions": {name: found.cursor.backlog for name, found in topic.subscriptions.items()},
+    }
 
 
 async def stats(request: web.Request) -> web.Response:
     """Return the counters by name."""
-    return answer(counters(broker_of(request)))
+    return answer(await counters(broker_of(request)))

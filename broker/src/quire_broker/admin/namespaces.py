@@ -6,6 +6,7 @@ permissions have their own modules.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.access import is_super_user
-from quire_broker.admin.answers import answer, body_of, done, failure, flag, object_of
+from quire_broker.admin.answers import answer, answer_list, body_of, done, failure, flag, object_of
 from quire_broker.admin.cluster_links import MOVED
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of, policies_of, topic_here
 from quire_broker.admin.non_persistent import names_of
@@ -195,15 +196,15 @@ async def delete(request: web.Request) -> web.Response:
     return done()
 
 
-async def list_topics(request: web.Request) -> web.Response:
-    """Return full names, including partitions."""
+async def list_topics(request: web.Request) -> web.StreamResponse:
+    """Return full names, including partitions, in order."""
     await policies_of(request)
     mode = request.query.get("mode", "PERSISTENT").upper()
-    found = await names_of(request) if mode in ("NON_PERSISTENT", "ALL") else []
-    if mode != "NON_PERSISTENT":
-        topics = await broker_of(request).topics.list(namespace_of(request))
-        found += [str(name) for name in topics if not name.is_system or flag(request, "includeSystemTopic")]
-    return answer(sorted(found))
+    unstored = sorted(await names_of(request)) if mode in ("NON_PERSISTENT", "ALL") else []
+    stored = [] if mode == "NON_PERSISTENT" else await broker_of(request).topics.list(namespace_of(request))
+    with_system = flag(request, "includeSystemTopic")
+    names = (str(name) for name in stored if with_system or not name.is_system)
+    return await answer_list(request, chain(unstored, names))  # "non-persistent" comes before "persistent"
 
 
 async def bundles(request: web.Request) -> web.Response:

@@ -9,15 +9,18 @@ A topic that is not loaded here has the counts of its closed ledgers, no positio
 """
 
 import asyncio
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, flag
+from quire_broker.admin.answers import answer_in_pieces, flag, object_pieces
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ServiceNotReadyError
+from quire_broker.limits import TOPICS_PER_STEP
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
@@ -27,51 +30,65 @@ from quire_broker.topic.topic import Topic
 READS_AT_ONCE = 16
 
 
+@dataclass(slots=True)
+class _Place:
+    """A topic, where it belongs, and what is known of it here."""
+
+    name: TopicName
+    bundle: Bundle
+    loaded: Topic | None
+    stored: StoredView | None = None
+
+    def describe(self) -> dict[str, Any]:
+        return _stored(self.stored) if self.loaded is None else _loaded(self.loaded)
+
+
 def routes() -> Iterator[Route]:
     """Yield the routes of this module."""
     yield Route("GET", "/admin/quire/namespaces/{tenant}/{namespace}", overview, Need.NAMESPACE)
 
 
-async def overview(request: web.Request) -> web.Response:
+async def overview(request: web.Request) -> web.StreamResponse:
     """Return the overview; 404 if there is no such namespace."""
     broker, namespace = broker_of(request), namespace_of(request)
     policies = await policies_of(request)
     if flag(request, "loaded"):
         here = [one for one in broker.topics.loaded if one.name.namespace == namespace and one.name.persistent]
         shown = [one for one in here if not one.closing and not one.name.is_system]
-        return answer({"topics": {one.name.local: _loaded(one) for one in shown}})
+        return await answer_in_pieces(request, _pieces({}, ((one.name.local, _loaded(one)) for one in shown)))
     partitioned = {}
     async for name in broker.policies.partitioned_topics(namespace, PERSISTENT):
         partitioned[name.local] = await broker.policies.partitions(name)
-    names = [name for name in await broker.topics.list(namespace) if not name.is_system]
-    owners = await _owners(broker, names)
-    gate = asyncio.Semaphore(READS_AT_ONCE)
+    places: list[_Place] = []
+    for number, name in enumerate(await broker.topics.list(namespace), 1):
+        if number % TOPICS_PER_STEP == 0:
+            await asyncio.sleep(0)
+        if not name.is_system:
+            places.append(_Place(name, await broker.owners.bundle_of(name), broker.topics.find(name)))
+    owners = {bundle: await _owner(broker, bundle) for bundle in {place.bundle for place in places}}
+    left = iter([place for place in places if place.loaded is None])
 
-    async def one(name: TopicName) -> dict[str, Any]:
-        topic = broker.topics.find(name)
-        if topic is not None:
-            return _loaded(topic)
-        async with gate:
-            return _stored(await stored_view(broker.metadata, name.ledger_name))
+    async def read() -> None:
+        for place in left:
+            place.stored = await stored_view(broker.metadata, place.name.ledger_name)
 
-    found = await asyncio.gather(*(one(name) for name in names))
-    topics = {name.local: {**each, "owner": owners[name]} for name, each in zip(names, found, strict=True)}
-    return answer(
-        {
-            "policies": policies,
-            "broker": broker.broker_id,
-            "bookies": {"writable": len(broker.ledger_client.writable_bookies)},
-            "partitioned": partitioned,
-            "topics": topics,
-        }
-    )
+    await asyncio.gather(*(read() for _ in range(READS_AT_ONCE)))
+    topics = ((place.name.local, place.describe() | {"owner": owners[place.bundle]}) for place in places)
+    head = {
+        "policies": policies,
+        "broker": broker.broker_id,
+        "bookies": {"writable": len(broker.ledger_client.writable_bookies)},
+        "partitioned": partitioned,
+    }
+    return await answer_in_pieces(request, _pieces(head, topics))
 
 
-async def _owners(broker: RunningBroker, names: list[TopicName]) -> dict[TopicName, str | None]:
-    """Return host:port of the broker that owns each topic's bundle; None for a free bundle. Takes none."""
-    bundles = {name: await broker.owners.bundle_of(name) for name in names}
-    by_bundle = {bundle: await _owner(broker, bundle) for bundle in set(bundles.values())}
-    return {name: by_bundle[bundle] for name, bundle in bundles.items()}
+def _pieces(head: dict[str, Any], topics: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield the JSON text of `head` with the topics."""
+    text = json.dumps(head)[:-1]
+    yield f'{text}{", " if head else ""}"topics": '
+    yield from object_pieces(topics)
+    yield "}"
 
 
 async def _owner(broker: RunningBroker, bundle: Bundle) -> str | None:

@@ -14,6 +14,8 @@ from quire_broker.admin.counters import counters
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.topic.topic import Topic
 
+TOPICS_SHOWN_MAX = 200
+"""Topics on the status page, which browsers load every 5 s."""
 EXPOSITION: web.AppKey[Exposition] = web.AppKey("exposition", Exposition)
 
 
@@ -67,8 +69,14 @@ def _row(topic: Topic) -> str:
 async def page(request: web.Request) -> web.Response:
     """Return a small status page."""
     broker = broker_of(request)
-    rows = "".join(_row(topic) for topic in sorted(broker.topics.loaded, key=lambda topic: str(topic.name)))
-    values = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in counters(broker).items())
+    shown = sorted(broker.topics.loaded[:TOPICS_SHOWN_MAX], key=lambda topic: str(topic.name))
+    rows = "".join(_row(topic) for topic in shown)
+    more = broker.topics.count - len(shown)
+    if more > 0:
+        rows += (
+            f'<tr><td colspan="7">and {more} more: the console and <code>quire topic list</code> show them</td></tr>'
+        )
+    values = "".join(f"<tr><td>{name}</td><td>{value}</td></tr>" for name, value in (await counters(broker)).items())
     console = '<a href="/console/">console</a>, ' if broker.settings.console.enabled else ""
     text = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quire</title>
 <meta http-equiv="refresh" content="5"><style>body{{font:15px sans-serif;margin:2em}}td,th{{padding:.2em .8em;

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
-from quire_broker.admin.answers import answer, body_of, done, flag, object_of
+from quire_broker.admin.answers import answer, answer_list, body_of, done, flag, object_of
 from quire_broker.admin.context import (
     broker_of,
     namespace_of,
@@ -65,7 +65,7 @@ def _persistent(name: TopicName) -> TopicName:
     return name
 
 
-async def list_topics(request: web.Request) -> web.Response:
+async def list_topics(request: web.Request) -> web.StreamResponse:
     """List the full names of the topics, including partitions."""
     broker = broker_of(request)
     namespace = namespace_of(request)
@@ -73,7 +73,8 @@ async def list_topics(request: web.Request) -> web.Response:
     if request.match_info["domain"] != PERSISTENT:
         return answer(await names_of(request))
     found = await broker.topics.list(namespace)
-    return answer([str(name) for name in found if not name.is_system or flag(request, "includeSystemTopic")])
+    with_system = flag(request, "includeSystemTopic")
+    return await answer_list(request, (str(name) for name in found if with_system or not name.is_system))
 
 
 async def list_bundle(request: web.Request) -> web.Response:
