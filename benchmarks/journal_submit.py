@@ -14,9 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from quire_bookie.env.disk import JournalFile
-from quire_bookie.env.journal_submit_aio import AioJournalFile
+from quire_bookie.env.journal_submit_aio import AioContexts, AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.env.local_disk import LocalDisk
 
@@ -96,7 +97,10 @@ async def measure(file: JournalFile, size: int, share: float, seconds: float, sa
 async def compare(folder: str, seconds: float) -> dict[tuple[str, float, str], Sample]:
     """Run all cases; the ways take turns."""
     disk = LocalDisk()
-    ways: dict[str, Callable[[str], JournalFile]] = {"aio": AioJournalFile, "thread": ThreadJournalFile}
+    ways: dict[str, Callable[[str], JournalFile]] = {
+        "aio": partial(AioJournalFile, contexts=AioContexts()),
+        "thread": ThreadJournalFile,
+    }
     for way in ways:
         # Each way has its own file: direct and buffered writes to one file would slow each other down.
         await disk.create_journal(f"{folder}/{way}", FILE_BYTES)

@@ -21,7 +21,7 @@ from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import DirectoryLock, DiskFile, DiskUsage, JournalFile
 from quire_bookie.env.durable import allocate, preallocate, sync_all, sync_data, sync_path, write_all, zero_pieces
 from quire_bookie.env.file_modes import FILE_MODE, make_private_dirs
-from quire_bookie.env.journal_submit_aio import AioJournalFile
+from quire_bookie.env.journal_submit_aio import AioContexts, AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.errors import DiskFullError
 from quire_bookie.limits import LOCAL_DISK_THREADS
@@ -269,10 +269,12 @@ class LocalDisk:
         self._pool = _Pool(threads)
         self._journal_submit = journal_submit
         self._aio_works: dict[int, bool] = {}
+        self._aio_contexts = AioContexts()
 
     def close(self) -> None:
         """End the threads once every call has returned."""
         self._pool.close()
+        self._aio_contexts.close()
 
     async def folder_bytes(self, path: str) -> int:
         """Return the space used by the files below a folder. Not part of the port: for display, not for decisions."""
@@ -332,7 +334,7 @@ class LocalDisk:
         if not synced:
             return ThreadJournalFile(path, synced=False)
         if self._journal_submit != "thread" and await self._aio_is_possible(os.path.dirname(path)):
-            return AioJournalFile(path)
+            return AioJournalFile(path, self._aio_contexts)
         return ThreadJournalFile(path)
 
     def boot_id(self) -> str | None:
@@ -349,7 +351,7 @@ class LocalDisk:
         if known is None:
             known = True
             try:
-                await self._pool.run(folder, journal_submit_aio.probe, folder)
+                await self._pool.run(folder, journal_submit_aio.probe, folder, self._aio_contexts)
             except OSError as error:
                 known = False
                 log.warning("%s: direct asynchronous writes do not work (%s); the journal uses a thread", folder, error)

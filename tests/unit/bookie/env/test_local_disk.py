@@ -10,7 +10,7 @@ import pytest
 
 from quire_bookie.env import journal_submit_aio
 from quire_bookie.env.disk import JournalFile
-from quire_bookie.env.journal_submit_aio import AioJournalFile
+from quire_bookie.env.journal_submit_aio import AioContext, AioContexts, AioJournalFile
 from quire_bookie.env.journal_submit_thread import ThreadJournalFile
 from quire_bookie.env.local_disk import JournalSubmit, LocalDisk
 from quire_bookie.errors import DiskFullError
@@ -164,13 +164,18 @@ async def test_every_journal_submit_writes_the_given_bytes(tmp_path: Path, way: 
     assert sorted(os.listdir(tmp_path)) == ["journal"], "the probe removes its file"
 
 
+def journal_file(kind: str, path: str) -> AioJournalFile | ThreadJournalFile:
+    """Open a journal file with one of the ways to submit. OSError where it is not possible."""
+    return AioJournalFile(path, AioContexts()) if kind == "aio" else ThreadJournalFile(path)
+
+
 @pytest.mark.linux
-@pytest.mark.parametrize("kind", [AioJournalFile, ThreadJournalFile])
-async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind: type) -> None:
+@pytest.mark.parametrize("kind", ["aio", "thread"])
+async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind: str) -> None:
     path = f"{tmp_path}/journal"
     await LocalDisk().create_journal(path, 4 * BLOCK)
     try:
-        file = kind(path)
+        file = journal_file(kind, path)
     except OSError as error:
         pytest.skip(f"not possible here: {error}")
     fd, file._fd = file._fd, os.open(path, os.O_RDONLY)
@@ -181,12 +186,12 @@ async def test_a_failed_submission_is_reported_through_done(tmp_path: Path, kind
 
 
 @pytest.mark.linux
-@pytest.mark.parametrize("kind", [AioJournalFile, ThreadJournalFile])
-async def test_close_waits_for_the_submission_in_flight(tmp_path: Path, kind: type) -> None:
+@pytest.mark.parametrize("kind", ["aio", "thread"])
+async def test_close_waits_for_the_submission_in_flight(tmp_path: Path, kind: str) -> None:
     path = f"{tmp_path}/journal"
     await LocalDisk().create_journal(path, 300 * BLOCK)
     try:
-        file = kind(path)
+        file = journal_file(kind, path)
     except OSError as error:
         pytest.skip(f"not possible here: {error}")
     answers: list[BaseException | None] = []
@@ -198,10 +203,49 @@ async def test_close_waits_for_the_submission_in_flight(tmp_path: Path, kind: ty
     assert (await LocalDisk().read_file(path))[: 256 * BLOCK] == b"x" * 256 * BLOCK
 
 
+@pytest.mark.linux
+async def test_closing_a_journal_file_destroys_no_context_and_the_next_file_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes about 30 ms to destroy one, on the event loop, for every journal file that is full."""
+    made: list[AioContext] = []
+    destroyed: list[AioContext] = []
+
+    class Counted(AioContext):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+        def close(self) -> None:
+            destroyed.append(self)
+            super().close()
+
+    monkeypatch.setattr(journal_submit_aio, "AioContext", Counted)
+    disk = LocalDisk()
+    names = [f"{tmp_path}/{name}" for name in "abcdef"]
+    for name in names:
+        await disk.create_journal(name, 4 * BLOCK)
+    current = await disk.open_journal(names[0])
+    if not isinstance(current, AioJournalFile):
+        pytest.skip("not possible here")
+    for number, name in enumerate(names[1:], 1):
+        following = await disk.open_journal(name)
+        assert await submit(current, BLOCK, bytes([number]) * 2 * BLOCK) is None
+        await current.close()
+        assert await submit(following, 0, bytes([number]) * BLOCK) is None
+        current = following
+    await current.close()
+    assert len(made) == 2 and not destroyed
+    disk.close()
+    assert sorted(map(id, destroyed)) == sorted(map(id, made))
+    for number, name in enumerate(names[:-1], 1):
+        assert (await LocalDisk().read_file(name))[BLOCK : 3 * BLOCK] == bytes([number]) * 2 * BLOCK
+
+
 async def test_without_direct_asynchronous_writes_a_thread_is_used_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused(_: str) -> None:
+    def refused(_: str, _contexts: AioContexts) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(journal_submit_aio, "probe", refused)
