@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from benchmarks.bookie_add import Dealer, Writer, cpu_seconds, first_entries, warm_up
+from quire_bookie.cli.process import GC_THRESHOLDS
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import DiskFile, JournalFile
@@ -180,7 +181,7 @@ def note_stalls(loop: asyncio.AbstractEventLoop, trace: Trace) -> None:
 async def serve(folder: str) -> Trace:
     """Run the bookie until SIGTERM. Print its port, later its counters."""
     gc.freeze()  # same as `cli.process`
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*GC_THRESHOLDS)
     trace, loop = Trace(), asyncio.get_running_loop()
     disk, metadata = TracedDisk(trace), await LocalMetadataStore.open(f"{folder}/metadata")
 
