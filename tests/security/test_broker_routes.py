@@ -141,6 +141,7 @@ READS = (
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuotaMap",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/compaction",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/examinemessage",
+    "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/getMessageIdByIndex",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internal-info",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/internalStats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/lastMessageId",

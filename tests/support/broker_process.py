@@ -81,6 +81,7 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     from quire_broker.server.broker import BrokerSettings
     from quire_broker.settings.clients import SessionSettings
     from quire_broker.settings.dispatch import DispatchSettings
+    from quire_broker.settings.entry_metadata import parse_interceptors
     from quire_broker.settings.managed_ledger import ManagedLedgerSettings
     from quire_broker.standalone import StandaloneSettings, run_standalone, with_quorums
     from quire_broker.topic.topic import TopicSettings
@@ -89,13 +90,17 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     topic = TopicSettings(
         deduplication=bool(options.get("deduplication", False)),
         subscriptions=DispatchSettings(batch_index_acks=bool(options.get("batch_index_acks", False))),
+        entry_metadata=parse_interceptors(options.get("interceptors", "")),
     )
     broker = BrokerSettings(
         listen="127.0.0.1",
         port=0,
         http_port=0,
         advertise="127.0.0.1",
-        session=SessionSettings(message_bytes_max=int(options.get("message_bytes_max", 5 << 20))),
+        session=SessionSettings(
+            message_bytes_max=int(options.get("message_bytes_max", 5 << 20)),
+            entry_metadata_sent=bool(options.get("entry_metadata_sent", False)),
+        ),
         topics=TopicsSettings(topic=topic, ledger=with_quorums(ManagedLedgerSettings(), bookies)),
     )
     pattern = BookieSettings(

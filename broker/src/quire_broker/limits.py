@@ -76,6 +76,7 @@ BACKLOG_QUOTA_CHECK_S = 60.0  # backlogQuotaCheckIntervalInSeconds; a topic may 
 COMPACTION_CHECK_S = 60.0  # brokerServiceCompactionMonitorIntervalInSeconds
 COMPACTION_KEYS_BYTES_MAX = 128 * MIB  # topicCompactionKeysMaxMb; of one compaction: about half a million keys
 COMPACTIONS_AT_ONCE = 2  # of a broker; others wait
+INDEX_LEDGERS_SEARCHED_MAX = 100  # newest ledgers of a topic that are searched for an entry with an index when it opens
 DEDUPLICATION_ENTRIES_INTERVAL = 1000  # brokerDeduplicationEntriesInterval
 DEDUPLICATION_INTERVAL_S = 120.0  # brokerDeduplicationSnapshotIntervalSeconds
 DEDUPLICATION_PRODUCERS_MAX = 10_000  # brokerDeduplicationMaxNumberOfProducers

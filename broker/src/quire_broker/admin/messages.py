@@ -4,6 +4,7 @@ GET  .../subscription/{s}/position/{n}          the n-th entry that is not ackno
 GET  .../examinemessage?initialPosition=earliest|latest&messagePosition=n
 GET  .../ledger/{ledgerId}/entry/{entryId}
 GET  .../messageid/{time in ms}                 the id of the first message published then or later
+GET  .../getMessageIdByIndex?index=n            the id of the entry with the message of that index
 PUT  .../backlogSize                            bytes stored after the message id in the body
 POST .../subscription/{s}/analyzeBacklog        numbers of entries and messages of the backlog
 POST .../trim                                   deletes the ledgers that are no longer needed
@@ -19,6 +20,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
+from quire_bookie.model import Buffer
 from quire_broker.admin.answers import answer, body_of, done
 from quire_broker.admin.context import broker_of, plain_topic, subscription_of, topic_here
 from quire_broker.admin.routes import Need, Route
@@ -32,7 +34,7 @@ from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.names import TopicName
 from quire_broker.policies.fields import LONG_MAX
 from quire_broker.topic.topic import Topic
-from quire_broker.wire.entry import EntrySummary, peek, peek_broker_metadata
+from quire_broker.wire.entry import EntrySummary, entry_time_ms, peek, peek_broker_metadata
 from quire_broker.wire.times import time_text
 
 _PREFIX: Final = "X-Pulsar-"
@@ -48,6 +50,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", topic + "/examinemessage", examine, Need.CONSUME)
     yield Route("GET", topic + "/ledger/{ledger}/entry/{entry}", by_id, Need.CONSUME)
     yield Route("GET", topic + "/messageid/{time_ms}", id_at, Need.CONSUME)
+    yield Route("GET", topic + "/getMessageIdByIndex", id_by_index, Need.CONSUME)
     yield Route("PUT", topic + "/backlogSize", backlog_size, Need.NAMESPACE)
     yield Route("POST", topic + "/trim", trim, Need.NAMESPACE)
 
@@ -106,10 +109,34 @@ async def id_at(request: web.Request) -> web.Response:
     """Return the id of the first message that was published at that time or later."""
     time_ms = whole_number("time_ms", request.match_info["time_ms"], 0, LONG_MAX)
     topic = await _topic(request)
-    found = await topic.ledger.find_first(lambda entry: peek(entry).publish_time_ms >= time_ms)
+    found = await topic.ledger.find_first(lambda entry: entry_time_ms(entry) >= time_ms)
     if found is None:
         found = topic.ledger.last_confirmed
-    return answer({"ledgerId": found.ledger_id, "entryId": found.entry_id, "partitionIndex": topic.name.partition})
+    return _id(topic, found)
+
+
+async def id_by_index(request: web.Request) -> web.Response:
+    """Return the id of the entry that holds the message of that index; 404 if none has it."""
+    index = whole_number("index", request.query.get("index", ""), 0, LONG_MAX)
+    topic = await _topic(request)
+
+    def holds_it(entry: Buffer) -> bool:
+        added = peek_broker_metadata(entry)  # none: stored before the broker added an index
+        return added is not None and added.HasField("index") and added.index >= index
+
+    found = await topic.ledger.find_first(holds_it)
+    if found is None:
+        raise NotFoundError(
+            f"Message not found for index {index}; entries have one if brokerEntryMetadataInterceptors has "
+            "AppendIndexMetadataInterceptor"
+        )
+    return _id(topic, found)
+
+
+def _id(topic: Topic, position: Position) -> web.Response:
+    return answer(
+        {"ledgerId": position.ledger_id, "entryId": position.entry_id, "partitionIndex": topic.name.partition}
+    )
 
 
 async def backlog_size(request: web.Request) -> web.Response:

@@ -6,6 +6,7 @@ GET, POST              .../subscription/{s}/replicatedSubscriptionStatus
 
 Properties of a plain topic are those of its managed ledger, of a partitioned one those of its record: its partitions
 have none of their own. Names that begin with `quire.` or `pulsar.` belong to brokers: they are neither shown nor set.
+`index`, in which brokers keep the index of messages of a plain topic, is shown, as by Pulsar, and not set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,7 @@ from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.errors import NotAllowedError, SubscriptionNotFoundError
 from quire_broker.names import TopicName
 from quire_broker.topic.client_names import check_size
+from quire_broker.topic.entry_metadata import INDEX_PROPERTY
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
@@ -56,6 +58,14 @@ def properties_of(value: Mapping[str, Any]) -> dict[str, str]:
     return dict(value)
 
 
+def check_free(properties: Mapping[str, Any]) -> None:
+    """Raise NotAllowedError for the property of a plain topic in which brokers keep the index of its messages."""
+    if INDEX_PROPERTY in properties:
+        raise NotAllowedError(
+            f"property {INDEX_PROPERTY!r}: brokers keep the index of messages in it; use another name"
+        )
+
+
 def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that are not the brokers' own."""
     return {name: value for name, value in properties.items() if not name.startswith(_OF_BROKERS)}
@@ -82,6 +92,7 @@ async def _change(request: web.Request, changes: Mapping[str, str | None]) -> we
 
         await policies.update_partitioned_properties(name, change)
         return done()
+    check_free(changes)
     ledger = (await owned_topic(request)).ledger
     kept = {key: value for key, value in {**ledger.properties, **changes}.items() if value is not None}
     check_size("topic", sum(len(key) + len(value) for key, value in kept.items()))

@@ -23,7 +23,7 @@ from quire_broker.admin.non_persistent import (
     unstored_internal_stats,
     unstored_stats,
 )
-from quire_broker.admin.properties import properties_of, shown_properties
+from quire_broker.admin.properties import check_free, properties_of, shown_properties
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
 from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats, unused_internal_stats
@@ -94,6 +94,7 @@ async def create(request: web.Request) -> web.Response:
     broker = broker_of(request)
     name = topic_name_of(request)
     properties = properties_of(await object_of(request))
+    check_free(properties)
     if properties and not name.persistent:
         raise NotAllowedError(f"{name} is non-persistent and cannot store properties: create it without them")
     if await broker.policies.policies(name.namespace) is None:

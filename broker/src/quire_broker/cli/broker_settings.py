@@ -34,6 +34,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.settings.entry_metadata import parse_interceptors
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
@@ -113,7 +114,11 @@ def serving_settings(
             non_persistent=NonPersistentSettings(
                 enabled=config.non_persistent_topics, close_after_s=config.part(UnusedTopicSettings).close_after_s
             ),
-            topic=TopicSettings(deduplication=config.deduplication, subscriptions=config.part(DispatchSettings)),
+            topic=TopicSettings(
+                deduplication=config.deduplication,
+                subscriptions=config.part(DispatchSettings),
+                entry_metadata=parse_interceptors(config.entry_metadata_interceptors),
+            ),
             ledger=ledger,
             rates=config.part(RateSettings),
             inactivity=config.part(InactivitySettings),

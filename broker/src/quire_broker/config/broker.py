@@ -36,6 +36,7 @@ from quire_broker.settings.clients import ClientLimits, SessionSettings
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.console import ConsoleSettings
 from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.settings.entry_metadata import parse_interceptors
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.settings.rates import RateSettings
@@ -60,6 +61,12 @@ Limit = Annotated[int, AfterValidator(_limit)]
 def _listeners(text: str) -> str:
     """Validate the text and return it unchanged."""
     parse_listeners(text)
+    return text
+
+
+def _interceptors(text: str) -> str:
+    """Validate the text and return it unchanged."""
+    parse_interceptors(text)
     return text
 
 
@@ -194,6 +201,13 @@ class ServingConfig(
     )
     deduplication: bool = Field(
         False, alias="brokerDeduplicationEnabled", description="drop repeated sends of a producer by sequence id"
+    )
+    entry_metadata_interceptors: Annotated[str, AfterValidator(_interceptors)] = Field(
+        "",
+        alias="brokerEntryMetadataInterceptors",
+        description="what the broker adds to each entry that it stores, by comma: "
+        "AppendBrokerTimestampMetadataInterceptor (its time) and AppendIndexMetadataInterceptor (the index of the "
+        "message), also with Pulsar's package before it",
     )
     allow_auto_topic_creation: bool = Field(
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"

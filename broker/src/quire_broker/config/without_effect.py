@@ -35,7 +35,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "delayedDeliveryTrackerFactoryClassName managedLedgerStorageClassName sslFactoryPlugin* "
         "brokerClientSslFactory* "
         "dispatcherEntryFilterRescheduledMessageDelay dispatchThrottlingForFilteredEntriesEnabled "
-        "brokerEntryMetadataInterceptors exposingBrokerEntryMetadataToClientEnabled topicsPatternRegexImplementation",
+        "topicsPatternRegexImplementation",
     ),
     (
         "certificates and keys are PEM files (tlsCertificateFilePath, tlsKeyFilePath, tlsTrustCertsFilePath), not "

@@ -47,6 +47,8 @@ class ListStore:
         self.ledgers = ledgers
         self.on_update: Callable[[], None] = lambda: None
         """Called after each change of the list."""
+        self.running_properties: dict[str, Callable[[], str | None]] = {}
+        """Properties whose present values each write of the list stores, unless they are None."""
         self._stored = stored
         self._deletions = deletions
         self._segments = segments
@@ -68,7 +70,7 @@ class ListStore:
         """
         async with self._lock:
             self._check_open()
-            target = change(self.node)
+            target = self._with_running_properties(change(self.node))
             unreferenced = unreferenced_objects(self.node.ledgers, target.ledgers)
             records = [*self._deletions.record(dropped), *self._segments.record(unreferenced)]
             try:
@@ -80,6 +82,11 @@ class ListStore:
         self._deletions.begin(dropped)
         self._segments.begin(unreferenced)
         self.on_update()
+
+    def _with_running_properties(self, node: LedgerListNode) -> LedgerListNode:
+        present = {name: value() for name, value in self.running_properties.items()}
+        found = {name: value for name, value in present.items() if value is not None}
+        return replace(node, properties={**node.properties, **found}) if found else node
 
     async def set_property(self, key: str, value: str | None) -> None:
         """Set one property, or remove it if `value` is None."""

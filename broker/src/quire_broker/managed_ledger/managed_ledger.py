@@ -81,6 +81,8 @@ class ManagedLedger:
         """Called when `tick` may have work earlier than it returned: see `upkeep`."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after last_confirmed moved, once per batch, and when its list or a cursor's place has changed."""
+        self.on_stored: Callable[[Payload], None] | None = None
+        """Called with the newest entry of each batch that is stored, before its appends are answered."""
         self._context = context
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
@@ -135,6 +137,11 @@ class ManagedLedger:
         return self._lists.node.properties
 
     @property
+    def running_properties(self) -> dict[str, Callable[[], str | None]]:
+        """Properties whose present values each write of its node stores, unless they are None."""
+        return self._lists.running_properties
+
+    @property
     def cursors(self) -> Mapping[str, Cursor]:
         """The durable cursors by name."""
         return self._cursors.durable
@@ -167,6 +174,8 @@ class ManagedLedger:
 
     def confirmed(self, ledger_id: int, first: int, entries: list[Payload]) -> None:
         """Handle an event of the appender; not for callers."""
+        if self.on_stored is not None:
+            self.on_stored(entries[-1])
         if self._worth_caching():
             self._cache.insert(ledger_id, first, entries, self._loop.time())
 

@@ -82,6 +82,7 @@ class Consuming:
         self._abandoned: set[int] = set()
         self._version = 0
         self._whole_entries = True
+        self._keeps_broker_metadata = False
         self.client_version = ""
 
     def client_connected(self, client_version: str, protocol_version: int, features: pb.FeatureFlags) -> None:
@@ -89,6 +90,11 @@ class Consuming:
         self.client_version = client_version
         self._version = protocol_version
         self._whole_entries = protocol_version >= CHECKSUM_VERSION
+        self._keeps_broker_metadata = (
+            self._parts.settings.entry_metadata_sent
+            and protocol_version >= BROKER_METADATA_VERSION
+            and features.supports_broker_entry_metadata
+        )
 
     @property
     def count(self) -> int:
@@ -314,7 +320,7 @@ class Consuming:
         size = 0
         for delivery in deliveries:
             data = delivery.data
-            if not self._whole_entries or data[:2] == _BROKER_METADATA_MAGIC:
+            if not self._whole_entries or (data[:2] == _BROKER_METADATA_MAGIC and not self._keeps_broker_metadata):
                 data = deliverable(data, broker_metadata=False, checksum=self._whole_entries)
             position = delivery.position
             size += len(data)

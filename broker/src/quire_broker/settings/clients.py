@@ -70,6 +70,11 @@ class SessionSettings:
         ge=0,
         le=10_000,
     )
+    entry_metadata_sent: bool = setting(
+        False,
+        "exposingBrokerEntryMetadataToClientEnabled",
+        "send what brokerEntryMetadataInterceptors add to those clients that declare that they understand it",
+    )
     server_version: str = "Quire"
 
     @property

@@ -13,7 +13,7 @@ from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.policies.backlog_quota import BacklogQuotas
 from quire_broker.topic.subscription import Subscription
-from quire_broker.wire.entry import peek
+from quire_broker.wire.entry import entry_time_ms
 
 EVICTED_TO_PERCENT = 90
 """Percentage of the limit: eviction goes a little below the limit, otherwise the next message would exceed it again."""
@@ -84,7 +84,7 @@ class Backlog:
     async def _published_ms(self, position: Position) -> int:
         entries = await self._ledger.read(position, entries_max=1, bytes_max=1)
         try:
-            return peek(entries[0].data).publish_time_ms if entries else _NEVER
+            return entry_time_ms(entries[0].data) if entries else _NEVER
         except PeerProtocolError:
             return _NEVER  # not stored by a Pulsar producer: use the close time of its ledger instead
 

@@ -30,7 +30,7 @@ from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.subscription_acks import Acknowledgements
 from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
-from quire_broker.wire.entry import peek
+from quire_broker.wire.entry import entry_time_ms
 from quire_broker.wire.kinds import AckKind, SubscriptionType
 
 __all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
@@ -334,7 +334,7 @@ class Subscription:
     async def _first_since(self, time_ms: int) -> Position:
         def published_since(data: Buffer) -> bool:
             try:
-                return peek(data).publish_time_ms >= time_ms
+                return entry_time_ms(data) >= time_ms
             except PeerProtocolError:
                 return False  # an entry without a publish time counts as old, so that no entry is skipped because of it
 
@@ -490,6 +490,6 @@ def _older(data: Buffer, time_ms: int) -> bool:
 def _published_ms(data: Buffer) -> int:
     """Return when an entry was published, in ms since the epoch. An unreadable one counts as published never."""
     try:
-        return peek(data).publish_time_ms
+        return entry_time_ms(data)
     except PeerProtocolError:
         return _NEVER_MS

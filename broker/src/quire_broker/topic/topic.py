@@ -37,8 +37,10 @@ from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.inactivity import InactivityRules
 from quire_broker.policies.rates import RateLimits
 from quire_broker.sampling import Rate
+from quire_broker.settings.entry_metadata import EntryMetadataSettings
 from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
+from quire_broker.topic.entry_metadata import EntryMetadata
 from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
@@ -63,6 +65,7 @@ class TopicSettings:
     deduplication: bool = False
     deduplication_snapshots: DeduplicationSettings = field(default_factory=DeduplicationSettings)
     subscriptions: SubscriptionSettings = field(default_factory=SubscriptionSettings)
+    entry_metadata: EntryMetadataSettings = field(default_factory=EntryMetadataSettings)
 
 
 @dataclass(slots=True)
@@ -109,6 +112,8 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.backlog = Backlog(ledger, self.subscriptions)
         self.deduplication: Deduplication | None = None
+        added = settings.entry_metadata
+        self.entry_metadata = EntryMetadata(added, ledger, clock) if added.active else None
         self._background = background
         self._clock = clock
         self._on_failed = on_failed
@@ -139,7 +144,9 @@ class Topic:
         self._resting = False
 
     async def load(self) -> None:
-        """Open the durable subscriptions and, if enabled, the deduplication map."""
+        """Open the durable subscriptions and, if enabled, the deduplication map and the index of messages."""
+        if self.entry_metadata is not None:
+            await self.entry_metadata.load()
         if self.settings.deduplication:
             await self._load_deduplication()
         for cursor_name in list(self.ledger.cursors):
@@ -292,6 +299,7 @@ class Topic:
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         rules = self.message_rules if self.message_rules.active else None
+        stamp = None if self.entry_metadata is None else self.entry_metadata.stamper()
         for send in sends:
             if self._failure is not None or self._closing:
                 break  # an append failed at once; later ones would overtake it
@@ -319,7 +327,7 @@ class Topic:
             messages += num_messages
             size_bytes += size
             chunks += is_chunk
-            append(entry, done)
+            append(entry if stamp is None else stamp(entry, num_messages), done)
         self._count(producer, entries, messages, size_bytes, chunks)
         return taken
 

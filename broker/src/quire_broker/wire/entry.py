@@ -19,12 +19,16 @@ from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.wire.proto.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
+from quire_broker.wire.varint import varint
 
 _MAGIC_CHECKSUM = b"\x0e\x01"
 _MAGIC_BROKER_METADATA = b"\x0e\x02"
 _U32 = struct.Struct(">I")
 _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
 _HEAD_MAGIC = 0x0E01
+_BROKER_METADATA_MAGIC = 0x0E02
+_TIMESTAMP_TAG = b"\x08"
+_INDEX_TAG = b"\x10"
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _PLAIN = re.compile(
     rb"\x0a[\x01-\x7f]([\x20-\x7e]+)"  # producer name of one length byte; the length is compared by hand
@@ -43,12 +47,19 @@ class EntrySummary:
     is nothing but producer, sequence id, publish time, compression and batch size.
     """
 
-    __slots__ = ("_entry", "_parsed", "is_batch", "is_plain", "num_messages", "payload_offset")
+    __slots__ = ("_entry", "_metadata_offset", "_parsed", "is_batch", "is_plain", "num_messages", "payload_offset")
 
     def __init__(
-        self, entry: Buffer, parsed: MessageMetadata | None, payload_offset: int, num_messages: int, is_batch: bool
+        self,
+        entry: Buffer,
+        parsed: MessageMetadata | None,
+        payload_offset: int,
+        num_messages: int,
+        is_batch: bool,
+        metadata_offset: int = _HEAD.size,
     ) -> None:
         self._entry = entry
+        self._metadata_offset = metadata_offset
         self._parsed = parsed
         self.payload_offset = payload_offset
         self.num_messages = num_messages
@@ -59,7 +70,7 @@ class EntrySummary:
     def metadata(self) -> MessageMetadata:
         """The whole metadata, parsed on first use."""
         if self._parsed is None:
-            self._parsed = MessageMetadata.FromString(bytes(self._entry[_HEAD.size : self.payload_offset]))
+            self._parsed = MessageMetadata.FromString(bytes(self._entry[self._metadata_offset : self.payload_offset]))
         return self._parsed
 
     @property
@@ -179,6 +190,8 @@ def flaw_of(data: memoryview) -> str | None:
             match = _PLAIN.fullmatch(data, 10, 10 + size)
             if match is not None and match.end(1) == 12 + data[11] and 10 + size <= len(data):
                 return None
+    if bytes(data[:2]) == _MAGIC_BROKER_METADATA:
+        return "the entry begins with broker entry metadata, which only brokers add"
     if not checksum_matches(data):
         return "Checksum failed on the broker"
     try:
@@ -193,16 +206,19 @@ def flaw_of(data: memoryview) -> str | None:
 def peek(data: Buffer) -> EntrySummary:
     """Return the summary of a stored entry; PeerProtocolError if its metadata does not parse."""
     if len(data) >= _HEAD.size:
+        start = _HEAD.size
         magic, _, size = _HEAD.unpack_from(data)
+        if magic == _BROKER_METADATA_MAGIC and len(data) >= (start := start + _message_part(data)):
+            magic, _, size = _HEAD.unpack_from(data, start - _HEAD.size)
         if magic == _HEAD_MAGIC:
-            end = 10 + size
-            match = _PLAIN.fullmatch(data, 10, end)
-            if match is not None and match.end(1) == 12 + data[11] and end <= len(data):
+            end = start + size
+            match = _PLAIN.fullmatch(data, start, end)
+            if match is not None and match.end(1) == start + 2 + data[start + 1] and end <= len(data):
                 batch = match.group(2)
                 if batch is None:
-                    return EntrySummary(data, None, end, 1, False)
+                    return EntrySummary(data, None, end, 1, False, start)
                 messages = batch[0] if len(batch) == 1 else (batch[0] & 0x7F) | batch[1] << 7
-                return EntrySummary(data, None, end, messages, True)
+                return EntrySummary(data, None, end, messages, True, start)
     return _parse(data)
 
 
@@ -228,6 +244,14 @@ def _parse(data: Buffer) -> EntrySummary:
     return EntrySummary(data, metadata, end, messages, metadata.HasField("num_messages_in_batch"))
 
 
+def broker_metadata(timestamp_ms: int | None, index: int | None) -> bytes:
+    """Return what a broker adds before the message part: its time, in ms since the epoch, and the index."""
+    added = b"" if timestamp_ms is None else _TIMESTAMP_TAG + varint(timestamp_ms)
+    if index is not None:
+        added += _INDEX_TAG + varint(index)
+    return _MAGIC_BROKER_METADATA + _U32.pack(len(added)) + added
+
+
 def broker_metadata_of(data: Buffer) -> Buffer:
     """Return the bytes that a broker added before the message part; usually none."""
     return memoryview(data)[: _message_part(data)]
@@ -242,6 +266,17 @@ def peek_broker_metadata(data: Buffer) -> BrokerEntryMetadata | None:
         return BrokerEntryMetadata.FromString(bytes(data[6:offset]))
     except DecodeError as error:
         raise PeerProtocolError(f"unreadable broker entry metadata: {error}") from error
+
+
+def entry_time_ms(data: Buffer) -> int:
+    """Return when a broker took an entry, if it noted that; else the publish time that its client set.
+
+    In ms since the epoch. PeerProtocolError for an entry without readable metadata.
+    """
+    added = peek_broker_metadata(data)
+    if added is not None and added.HasField("broker_timestamp"):
+        return added.broker_timestamp
+    return peek(data).publish_time_ms
 
 
 def checksum_matches(data: Buffer) -> bool:

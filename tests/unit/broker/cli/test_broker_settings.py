@@ -105,6 +105,8 @@ SERVING: dict[str, Any] = BALANCING | {
     "web_socket_session_idle_timeout_ms": 5656,
     "web_socket_ping_s": 57,
     "web_socket_max_sessions": 58,
+    "entry_metadata_interceptors": "AppendIndexMetadataInterceptor",
+    "entry_metadata_sent": True,
 }
 STANDALONE: dict[str, Any] = (
     STORAGE

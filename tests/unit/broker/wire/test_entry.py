@@ -11,8 +11,11 @@ from quire_bookie.errors import PeerProtocolError
 from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.wire.entry import (
     NO_KEY,
+    broker_metadata,
+    broker_metadata_of,
     checksum_matches,
     deliverable,
+    entry_time_ms,
     flaw_of,
     peek,
     peek_broker_metadata,
@@ -48,7 +51,7 @@ def test_every_golden_entry_has_a_matching_checksum_and_readable_metadata(path: 
         assert summary.producer_name or summary.marker is not None
         assert summary.num_messages >= 1
         if summary.marker is None:
-            assert flaw_of(memoryview(entry)) is None
+            assert flaw_of(memoryview(deliverable(entry, broker_metadata=False, checksum=True))) is None
 
 
 def test_messages_are_delivered_as_they_were_sent() -> None:
@@ -92,6 +95,34 @@ def test_broker_entry_metadata_is_read_and_stripped() -> None:
     assert deliverable(inner, broker_metadata=False, checksum=True) is inner
     assert peek_broker_metadata(inner) is None
     assert peek(entry).sequence_id == 7
+
+
+def test_broker_entry_metadata_is_written_as_stock_brokers_do() -> None:
+    stored = [entry for entry in entries_of("broker-entry-metadata", MessageFrame) if entry[:2] == b"\x0e\x02"]
+    assert len(stored) == 4
+    for entry in stored:
+        found = peek_broker_metadata(entry)
+        assert found is not None
+        head = broker_metadata(found.broker_timestamp, found.index)
+        assert bytes(broker_metadata_of(entry)) == head
+        assert entry_time_ms(entry) == found.broker_timestamp
+        inner = bytes(entry[len(head) :])
+        assert entry_time_ms(inner) == entry_time_ms(broker_metadata(None, 7) + inner) == peek(inner).publish_time_ms
+        for whole in (entry, memoryview(b"\x0e\x02\x00\x00\x00\x00" + inner)):
+            summary, plain = peek(whole), peek(inner)
+            assert (summary.is_plain, summary.num_messages, summary.is_batch) == (
+                plain.is_plain,
+                plain.num_messages,
+                plain.is_batch,
+            )
+            assert summary.metadata == plain.metadata
+            assert bytes(whole[summary.payload_offset :]) == inner[plain.payload_offset :]
+
+
+def test_a_client_cannot_send_broker_entry_metadata() -> None:
+    flaw = flaw_of(memoryview(broker_metadata(1, 10**9) + seal(metadata(), b"x")))
+    assert flaw is not None
+    assert "which only brokers add" in flaw
 
 
 @given(st.binary(max_size=64), st.integers(0, 10_000))

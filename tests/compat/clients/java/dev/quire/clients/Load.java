@@ -19,13 +19,15 @@ import org.apache.pulsar.client.api.SubscriptionType;
 
 /**
  * Publishes numbers to topics, or consumes them, until the standard input ends. The same program as ../../../../go,
- * except for `pattern`.
+ * except for `pattern` and `indexed`.
  *
  * <pre>
  * publish URL PAUSE_MS KEYS TOPIC...   A topic number: acknowledged; E text: an error; S count: the end
  * consume URL SUBSCRIPTION TOPIC       R: subscribed; M nanoseconds key number: received, printed before its acknowledgement
  * pattern URL SUBSCRIPTION PATTERN     the same with all topics that match (Java only). It never lists the topics again: it
  *                                      learns of new ones only from the broker
+ * indexed URL SUBSCRIPTION TOPIC       R: subscribed; I index milliseconds text: received, with what the broker added or -1 (Java
+ *                                      only)
  * </pre>
  */
 public final class Load {
@@ -45,6 +47,8 @@ public final class Load {
         } else if (words[0].equals("pattern")) {
             consume(client.newConsumer().topicsPattern(words[3]).patternAutoDiscoveryPeriod(1, TimeUnit.DAYS), words[2],
                     SubscriptionType.Shared);
+        } else if (words[0].equals("indexed")) {
+            indexed(client, words[2], words[3]);
         } else {
             consume(client.newConsumer().topic(words[3]), words[2], SubscriptionType.Key_Shared);
         }
@@ -106,6 +110,21 @@ public final class Load {
                 long nanos = now.getEpochSecond() * 1_000_000_000L + now.getNano();
                 print("M " + nanos + " " + message.getKey() + " " + new String(message.getValue()));
                 consumer.acknowledgeAsync(message);
+            }
+        }
+        consumer.close();
+    }
+
+    private static void indexed(PulsarClient client, String subscription, String topic) throws Exception {
+        Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(subscription)
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
+        print("R");
+        while (!ended.get()) {
+            Message<byte[]> message = consumer.receive(200, TimeUnit.MILLISECONDS);
+            if (message != null) {
+                print("I " + message.getIndex().orElse(-1L) + " " + message.getBrokerPublishTime().orElse(-1L) + " "
+                        + new String(message.getValue()));
+                consumer.acknowledge(message);
             }
         }
         consumer.close();
