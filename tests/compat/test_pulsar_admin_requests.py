@@ -177,12 +177,6 @@ def test_properties_and_the_replicated_flag_of_a_subscription_are_kept(
     assert broker.rest("GET", f"{one}/replicatedSubscriptionStatus") == {topic: True}
 
 
-def test_a_shadow_topic_is_refused_and_nothing_is_created(broker: BrokerProcess, topic: str) -> None:
-    code, reason = refused(broker, "PUT", path_of(topic), {"PULSAR.SHADOW_SOURCE": "persistent://public/default/x"})
-    assert (code, "shadow topics are not served" in reason) == (501, True)
-    assert topic not in broker.rest("GET", "/admin/v2/persistent/public/default")
-
-
 def test_quotas_are_accepted_as_texts(broker: BrokerProcess) -> None:
     broker.rest("PUT", "/admin/v2/namespaces/public/quoted")
     path = "/admin/v2/namespaces/public/quoted"

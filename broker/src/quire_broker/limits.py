@@ -84,6 +84,12 @@ DEDUPLICATION_IDLE_S = 360 * 60.0  # brokerDeduplicationProducerInactivityTimeou
 DEDUPLICATION_REPLAY_ENTRIES = 500  # one read of the replay at load
 
 # Managed ledgers
+SHADOW_TOPICS_MAX = 100  # that one source names
+SHADOW_LAC_S = (
+    0.1  # after an append to the source of a shadow topic, until its bookies know that the entry is confirmed
+)
+SHADOW_LAC_RETRY_S = 1.0  # after bookies did not accept that
+SHADOW_POLL_S = 30.0  # in which a shadow topic asks again for new entries of its source, if nothing tells
 MARKED_LEDGER_IDLE_S = 5.0  # markedLedgerIdleSeconds; an open ledger marked as under-replicated then rolls over
 MARKED_LEDGER_IDLE_MAX_S = 24 * 3600.0
 MARKED_LEDGER_ROLLOVERS_S = 50  # markedLedgerRolloversPerSecond; each takes about six requests to the metadata store

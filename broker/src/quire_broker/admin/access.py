@@ -18,6 +18,7 @@ from quire_broker.admin.answers import failure
 from quire_broker.admin.context import broker_of, namespace_of, topic_name_of
 from quire_broker.admin.routes import ORIGINAL, ROUTES, Need, Reach
 from quire_broker.errors import AuthenticationError, AuthorizationError
+from quire_broker.names import TopicName
 from quire_broker.security.authentication import Authentication, method_of, shown_in
 from quire_broker.security.authorization import Action, Authorization
 from quire_broker.security.credentials import Client, settled
@@ -118,6 +119,14 @@ def is_super_user(request: web.Request) -> bool:
         return True
     roles = request[ROLES]
     return all(authorization.is_super_user(role) for role in roles)
+
+
+async def require_consume(request: web.Request, topic: TopicName) -> None:
+    """Raise AuthorizationError if the sender may not consume a topic that the path does not name."""
+    authorization = broker_of(request).authorization
+    for role in () if authorization is None else request[ROLES]:
+        if authorization is not None and not await authorization.may(role, Action.CONSUME, topic):
+            raise AuthorizationError(f"role {role!r} is not authorized to consume {topic}")
 
 
 async def _require(authorization: Authorization, role: str, need: Need, request: web.Request) -> None:

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, object_of
 from quire_broker.admin.context import broker_of, owned_topic, subscription_of, topic_here, topic_name_of
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.errors import NotAllowedError, SubscriptionNotFoundError
+from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY
 from quire_broker.names import TopicName
 from quire_broker.topic.client_names import check_size
 from quire_broker.topic.entry_metadata import INDEX_PROPERTY
@@ -27,7 +27,6 @@ from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
 
 _OF_BROKERS: Final = ("quire.", "pulsar.")
-_SHADOW: Final = "PULSAR.SHADOW_SOURCE"
 
 
 def routes() -> Iterator[Route]:
@@ -44,11 +43,7 @@ def routes() -> Iterator[Route]:
 
 
 def properties_of(value: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties of a request. NotAllowedError for other values; 501 for those of a shadow topic."""
-    if _SHADOW in value:
-        raise RefusedError(
-            501, "shadow topics are not served: this would be a plain topic, without the source's messages"
-        )
+    """Return the properties of a request. NotAllowedError for other values."""
     for name, text in value.items():
         if name.startswith(_OF_BROKERS):
             raise NotAllowedError(f"property {name[:100]!r}: names that begin with {_OF_BROKERS} belong to brokers")
@@ -59,7 +54,9 @@ def properties_of(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_free(properties: Mapping[str, Any]) -> None:
-    """Raise NotAllowedError for the property of a plain topic in which brokers keep the index of its messages."""
+    """Raise NotAllowedError for properties that are not set like others: the index of messages, the source."""
+    if SOURCE_PROPERTY in properties:
+        raise NotAllowedError(f"property {SOURCE_PROPERTY!r} is given when a topic is created, and stays")
     if INDEX_PROPERTY in properties:
         raise NotAllowedError(
             f"property {INDEX_PROPERTY!r}: brokers keep the index of messages in it; use another name"
@@ -82,6 +79,7 @@ async def of_topic(request: web.Request) -> web.Response:
 async def _change(request: web.Request, changes: Mapping[str, str | None]) -> web.Response:
     name, policies = topic_name_of(request), broker_of(request).policies
     if await policies.partitions(name, fresh=True):
+        check_free({key: value for key, value in changes.items() if key != INDEX_PROPERTY})
 
         def change(properties: dict[str, str]) -> None:
             for key, value in changes.items():

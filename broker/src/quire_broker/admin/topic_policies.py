@@ -82,14 +82,15 @@ async def _place(request: web.Request) -> TopicName | Topic:
     return await owned_topic(request)
 
 
-async def _own(request: web.Request) -> Json:
+async def own_of(request: web.Request) -> Json:
+    """Return the topic's own policies. TopicNotFoundError."""
     place = await _place(request)
     if isinstance(place, Topic):
         return own_policies(place.ledger.properties)
     return own_policies(await broker_of(request).policies.partitioned_properties(place))
 
 
-async def _change(request: web.Request, change: Callable[[Json], None]) -> web.Response:
+async def change_own(request: web.Request, change: Callable[[Json], None]) -> web.Response:
     """Change the topic's own policies, and apply them to the topics that are loaded here."""
     broker, place = broker_of(request), await _place(request)
     here = moved_to(broker.urls)
@@ -117,7 +118,7 @@ async def _change(request: web.Request, change: Callable[[Json], None]) -> web.R
 
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy."""
-    own, field, broker = await _own(request), PATHS[request.match_info["policy"]], broker_of(request)
+    own, field, broker = await own_of(request), PATHS[request.match_info["policy"]], broker_of(request)
     value = None
     if flag(request, "applied"):
         own = await _applied(request, own)
@@ -152,18 +153,18 @@ async def set_policy(request: web.Request) -> web.Response:
         wrong = f"maxMessageSize is {value}; the brokers' own maxMessageSize is {size_max}"
     if wrong:
         return failure(412, wrong)
-    return await _change(request, lambda own: write_field(own, field, cluster, value))
+    return await change_own(request, lambda own: write_field(own, field, cluster, value))
 
 
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the namespace's policy."""
     field, cluster = PATHS[request.match_info["policy"]], broker_of(request).settings.cluster
-    return await _change(request, lambda own: write_field(own, field, cluster, None))
+    return await change_own(request, lambda own: write_field(own, field, cluster, None))
 
 
 async def get_rate(request: web.Request) -> web.Response:
     """Return the rate of delivery to one subscription; with `applied` that of all subscriptions, if it has none."""
-    own, name = await _own(request), request.match_info["subscription"]
+    own, name = await own_of(request), request.match_info["subscription"]
     value = rates_of_subscriptions(own).get(name)
     if flag(request, "applied") and limits_nothing(value):
         broker = broker_of(request)
@@ -180,21 +181,21 @@ async def set_rate(request: web.Request) -> web.Response:
     wrong = flaw_of_rate(SUBSCRIPTION_DISPATCH, value)
     if wrong:
         return failure(412, wrong)
-    known = rates_of_subscriptions(await _own(request))
+    known = rates_of_subscriptions(await own_of(request))
     if name not in known and len(known) >= SUBSCRIPTION_RATES_MAX:
         return failure(412, f"{SUBSCRIPTION_RATES_MAX} subscriptions have a rate of their own; remove one first")
-    return await _change(request, lambda own: write_of_subscription(own, name, value))
+    return await change_own(request, lambda own: write_of_subscription(own, name, value))
 
 
 async def remove_rate(request: web.Request) -> web.Response:
     """Restore the rate of all subscriptions for one."""
     name = request.match_info["subscription"]
-    return await _change(request, lambda own: write_of_subscription(own, name, None))
+    return await change_own(request, lambda own: write_of_subscription(own, name, None))
 
 
 async def get_quotas(request: web.Request) -> web.Response:
     """Return the topic's own backlog quotas, or those in force."""
-    own = await _own(request)
+    own = await own_of(request)
     if flag(request, "applied"):
         own = await _applied(request, own)
     return answer(own.get(QUOTA_KEY) or {})
@@ -207,7 +208,7 @@ async def set_quota(request: web.Request) -> web.Response:
     def change(own: Json) -> None:
         own[QUOTA_KEY] = {**(own.get(QUOTA_KEY) or {}), kind.value: value}
 
-    return await _change(request, change)
+    return await change_own(request, change)
 
 
 async def remove_quota(request: web.Request) -> web.Response:
@@ -217,12 +218,12 @@ async def remove_quota(request: web.Request) -> web.Response:
     def change(own: Json) -> None:
         own[QUOTA_KEY] = {name: value for name, value in (own.get(QUOTA_KEY) or {}).items() if name != kind.value}
 
-    return await _change(request, change)
+    return await change_own(request, change)
 
 
 async def remove_all(request: web.Request) -> web.Response:
     """Restore all policies of the namespace."""
-    return await _change(request, lambda own: own.clear())
+    return await change_own(request, lambda own: own.clear())
 
 
 async def get_unserved(request: web.Request) -> web.Response:

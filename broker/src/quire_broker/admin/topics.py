@@ -25,9 +25,11 @@ from quire_broker.admin.non_persistent import (
 )
 from quire_broker.admin.properties import check_free, properties_of, shown_properties
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
+from quire_broker.admin.shadow_sources import checked_source
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
 from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats, unused_internal_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
+from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import moved_to
@@ -94,8 +96,9 @@ async def create(request: web.Request) -> web.Response:
     broker = broker_of(request)
     name = topic_name_of(request)
     properties = properties_of(await object_of(request))
+    shadow_source = properties.pop(SOURCE_PROPERTY, None)
     check_free(properties)
-    if properties and not name.persistent:
+    if (properties or shadow_source) and not name.persistent:
         raise NotAllowedError(f"{name} is non-persistent and cannot store properties: create it without them")
     if await broker.policies.policies(name.namespace) is None:
         raise NotFoundError("Namespace not found")
@@ -106,7 +109,10 @@ async def create(request: web.Request) -> web.Response:
     if not name.persistent:
         await unstored_here(broker, name, create=True)
         return done()
-    topic = await broker.topics.create(name)
+    if shadow_source is None:
+        topic = await broker.topics.create(name)
+    else:
+        topic = await broker.topics.create_shadow(name, await checked_source(request, shadow_source, 0))
     for key, value in properties.items():
         await topic.ledger.set_property(key, value)
     return done()
@@ -154,8 +160,11 @@ async def create_partitioned(request: web.Request) -> web.Response:
     """Create a partitioned topic. Its partitions are created when they are first used."""
     body = await body_of(request)
     properties = properties_of(body.get("properties") or {}) if isinstance(body, dict) else {}
-    name = topic_name_of(request)
-    await broker_of(request).topics.create_partitioned(name, await _count_of(request), properties)
+    name, count = topic_name_of(request), await _count_of(request)
+    if SOURCE_PROPERTY in properties:
+        source = await checked_source(request, properties[SOURCE_PROPERTY], count)
+        properties[SOURCE_PROPERTY] = str(source)
+    await broker_of(request).topics.create_partitioned(name, count, properties)
     return done()
 
 

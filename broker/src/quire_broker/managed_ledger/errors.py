@@ -13,6 +13,7 @@ BrokerError
    |- CursorMissingError             no such cursor
    |- CursorStateError               the stored state cannot be read now; a retry may help
    |- InvalidPositionError           an acknowledgment beyond the last confirmed entry
+   |- ShadowLedgerError              an append to, or the end of, a managed ledger that shows the entries of another one
 """
 
 from quire_broker.errors import (
@@ -64,3 +65,7 @@ class CursorStateError(ManagedLedgerError, PersistenceError):
 
 class InvalidPositionError(ManagedLedgerError, NotAllowedError):
     """The position is beyond the last confirmed entry."""
+
+
+class ShadowLedgerError(ManagedLedgerError, NotAllowedError):
+    """It shows the entries of another managed ledger: it takes no appends and cannot be ended. Do not retry."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 from quire_bookie.env.background import Background
@@ -9,9 +10,9 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.slow_log import SlowLog
-from quire_bookie.errors import MetadataUnavailableError
+from quire_bookie.errors import BadVersionError, MetadataUnavailableError
 from quire_bookie.metadata.retrying import retry_unavailable
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.store import ABSENT, MetadataStore
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import PREPARED_LEDGER_S, PREPARED_LEDGERS_MAX
 from quire_broker.managed_ledger.appending.ledger_maker import Availability, LedgerMaker
@@ -21,7 +22,9 @@ from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.errors import ManagedLedgerClosedError, ManagedLedgerFencedError, OutdatedError
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.list_store import node_path
-from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState, open_managed_ledger
+from quire_broker.managed_ledger.loading import open_managed_ledger
+from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.preparation import Preparation, prepare
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.removal import Removal
@@ -216,6 +219,14 @@ class ManagedLedgerFactory:
     async def exists(self, name: str) -> bool:
         """Return whether the managed ledger exists."""
         return await self._store.get(node_path(name)) is not None
+
+    async def create(self, name: str, properties: Mapping[str, str]) -> bool:
+        """Store a managed ledger without ledgers, which is not opened. False if there is one. MetadataError."""
+        try:
+            await self._store.put(node_path(name), encode_list(LedgerListNode(properties=properties)), expected=ABSENT)
+        except BadVersionError:
+            return False
+        return True
 
     async def stored(self, name: str) -> StoredView | None:
         """Return the stored metadata of a managed ledger, open at any broker or none; None if it does not exist."""

@@ -99,6 +99,10 @@ class Writer(Handle, Protocol):
         """
         ...
 
+    async def tell_lac(self) -> EntryId:
+        """Send the id of the last confirmed entry to the bookies, and return it when enough of them have it."""
+        ...
+
     async def append(self, payload: Payload) -> EntryId:
         """Append one entry and wait until it is stored."""
         ...
@@ -128,6 +132,13 @@ class Reader(Handle, Protocol):
     @property
     def length(self) -> int:
         """Payload bytes up to the last readable entry."""
+        ...
+
+    async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
+        """Wait until entries beyond this one may be read, the ledger is closed, or the time is over.
+
+        Return `last_add_confirmed`. NoSuchLedgerError.
+        """
         ...
 
     async def read_stored(self, first: EntryId, last: EntryId, bytes_max: int) -> StoredEntries | None:

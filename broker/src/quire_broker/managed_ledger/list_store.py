@@ -41,7 +41,10 @@ class ListStore:
         ledgers: LedgerList,
         deletions: Deletions,
         segments: SegmentDeletions,
+        *,
+        is_shadow: bool = False,
     ) -> None:
+        """`is_shadow`: the node has no ledgers, `ledgers` are those of another managed ledger."""
         self.name = name
         self.node = node
         self.ledgers = ledgers
@@ -54,6 +57,7 @@ class ListStore:
         self._segments = segments
         self._lock = asyncio.Lock()
         self._ended = False
+        self._is_shadow = is_shadow
 
     async def update(
         self,
@@ -71,6 +75,8 @@ class ListStore:
         async with self._lock:
             self._check_open()
             target = self._with_running_properties(change(self.node))
+            own = {record.ledger_id for record in self.node.ledgers}
+            assert own.issuperset(dropped), "only ledgers of its own list are deleted"
             unreferenced = unreferenced_objects(self.node.ledgers, target.ledgers)
             records = [*self._deletions.record(dropped), *self._segments.record(unreferenced)]
             try:
@@ -78,7 +84,8 @@ class ListStore:
             except BadVersionError as error:
                 raise ManagedLedgerFencedError(f"{self.name} is written by another owner") from error
             self.node = target
-            self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
+            if not self._is_shadow:
+                self.ledgers.replace(target.ledgers, tail=self.ledgers.tail if tail is None else tail())
         self._deletions.begin(dropped)
         self._segments.begin(unreferenced)
         self.on_update()

@@ -10,17 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from math import inf
 
 from quire_bookie.errors import LedgerError, MetadataError, QuireError
 from quire_bookie.metadata.joint_write import Place, Transact
-from quire_bookie.metadata.retrying import retry_unavailable
 from quire_bookie.metadata.store import Node
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.appending.append_queue import AppendDone, AppendStats
 from quire_broker.managed_ledger.appending.ledger_switch import AppendState
-from quire_broker.managed_ledger.claim import Claim
 from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
@@ -29,17 +26,18 @@ from quire_broker.managed_ledger.errors import (
     ManagedLedgerClosedError,
     ManagedLedgerFencedError,
     ManagedLedgerTerminatedError,
+    ShadowLedgerError,
 )
 from quire_broker.managed_ledger.ledger_port import Payload, Writer
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.offloads import Offloads
-from quire_broker.managed_ledger.opening import Opened, open_list
+from quire_broker.managed_ledger.opening import Opened
 from quire_broker.managed_ledger.parts import open_appender, open_reader
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
-from quire_broker.managed_ledger.preparation import Preparation
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, find_first
+from quire_broker.managed_ledger.shadow import LacTeller, SourceLedgers
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 
@@ -119,7 +117,14 @@ class ManagedLedger:
         self._trim_due_s = self._loop.time() + context.settings.trim_interval_s
         self._is_resting = False
         self._lists.on_update = self._wake
-        if opened.lists.node.terminated is not None:
+        self._lac_teller = LacTeller(context)
+        self.source: SourceLedgers | None = None
+        """Where its entries are, if they are another managed ledger's: it takes no appends and deletes no entries."""
+        if opened.source is not None:
+            shown = (self._ledgers, self._reader)
+            self.source = SourceLedgers(context, opened.source, *shown, grown=self.advanced)
+            self._appender.refuse(ShadowLedgerError(f"{self.name} reads the entries of {opened.source}: it takes none"))
+        elif opened.lists.node.terminated is not None:
             self.state = ManagedLedgerState.TERMINATED
             self._appender.refuse(ManagedLedgerTerminatedError(f"{self.name} is terminated"))
         elif opened.writer is not None:
@@ -190,6 +195,7 @@ class ManagedLedger:
     def advanced(self) -> None:
         """Handle an event of the appender; not for callers."""
         (self._wake if self._is_resting else self.on_change)()
+        self._lac_teller.advanced()
         for listener in tuple(self._listeners):
             try:
                 listener()
@@ -198,7 +204,7 @@ class ManagedLedger:
 
     def writes_to(self, writer: Writer | None) -> None:
         """Handle an event of the appender; not for callers."""
-        self._reader.tail = writer
+        self._reader.tail = self._lac_teller.writer = writer
         self._trim_soon()
 
     def fenced(self, error: ManagedLedgerFencedError) -> None:
@@ -335,6 +341,10 @@ class ManagedLedger:
             self._trim_due_s = 0.0
             self._wake()
 
+    def tell_lacs(self, *, active: bool) -> None:
+        """Send the end of the ledger being written to its bookies soon after each append, for shadows of this one."""
+        self._lac_teller.use(active=active)
+
     async def trim(self) -> list[int]:
         """Remove the ledgers that are no longer needed (see `trimming`) from the list and return their ids.
 
@@ -342,7 +352,7 @@ class ManagedLedger:
         """
         self._check_usable()
         gone: list[int] = []
-        while True:
+        while self.source is None:
             async with self._trim_lock:
                 batch = trimmable(
                     self._ledgers.counted(),
@@ -355,6 +365,7 @@ class ManagedLedger:
                     return gone
                 await self._drop(batch)
             gone.extend(batch)
+        return gone
 
     async def _drop(self, ledger_ids: list[int]) -> None:
         dropped = frozenset(ledger_ids)
@@ -376,7 +387,12 @@ class ManagedLedger:
 
     def _trim_soon(self) -> None:
         usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED) and not self._is_ending
-        if self._trimming is None and usable and self._context.availability.now().metadata_reachable:
+        if (
+            self._trimming is None
+            and usable
+            and self.source is None
+            and self._context.availability.now().metadata_reachable
+        ):
             self._trimming = self._context.background.spawn(self._trim_in_background(), f"trimming of {self.name}")
 
     async def _trim_in_background(self) -> None:
@@ -432,10 +448,14 @@ class ManagedLedger:
 
     @property
     def _may_offload(self) -> bool:
+        if self.source is not None:
+            return False
         is_left = any(one.offload and not one.offload.bookies_deleted for one in self._ledgers.records())
         return is_left or self.offloads.target is not None
 
     def _trimmable_from_ms(self, records: list[LedgerRecord], tail: int | None) -> int | None:
+        if self.source is not None:
+            return None
         return trimmable_from_ms(records, tail=tail, slowest=self._cursors.slowest(), settings=self._context.settings)
 
     @property
@@ -520,6 +540,9 @@ class ManagedLedger:
             await self.settle()
 
     async def _release(self, timeout_s: float) -> None:
+        self._lac_teller.stop()
+        if self.source is not None:
+            await self.source.stop()
         await self.offloads.stop()
         if timeout_s and self._context.availability.now().metadata_reachable:
             await self._context.background.settle(timeout_s)
@@ -564,37 +587,3 @@ async def _at(place: Place | None, close: Callable[[Transact | None], Awaitable[
         return
     with place:
         await close(place.write)
-
-
-async def open_managed_ledger(
-    context: ManagedLedgerContext,
-    cache: TopicCache,
-    prepared: Preparation | None,
-    claim: Claim | None,
-    *,
-    create: bool,
-) -> ManagedLedger:
-    """Take over and load one managed ledger. Waits while the metadata store is unavailable. Errors of the claim.
-
-    After an error nothing is open; the prepared ledger is the caller's, unless `is_used`.
-    """
-    wait_s = context.settings.metadata_retry_s
-    take = partial(open_list, context, prepared, claim, create=create)
-    opened = await retry_unavailable(take, context.backoff(), wait_s)
-    ledger, beside = ManagedLedger(context, opened, cache), opened.beside
-    ledger.was_read_ahead = prepared is not None and prepared.ahead is not None
-    try:
-        await retry_unavailable(lambda: ledger.recover_cursors(beside.cursors), context.backoff(), wait_s)
-        for resume in (
-            partial(context.deletions.resume, beside.ledger_records),
-            partial(context.segments.resume, beside.segment_records),
-        ):
-            if resume.args != ([],):
-                context.background.start(
-                    retry_unavailable(resume, context.backoff(), wait_s), f"deletions of {context.name} that were left"
-                )
-    except BaseException:
-        ledger.stop()
-        await ledger.release()
-        raise
-    return ledger

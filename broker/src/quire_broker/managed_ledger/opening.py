@@ -31,9 +31,10 @@ from quire_broker.managed_ledger.errors import ManagedLedgerFencedError, Managed
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import ListStore, node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
-from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, decode_list, encode_list
+from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY, LedgerListNode, decode_list, encode_list
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
 from quire_broker.managed_ledger.preparation import Ahead, Preparation
+from quire_broker.names import parse_topic
 
 _log = logging.getLogger("quire.managed_ledger")
 
@@ -50,11 +51,13 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A list that is ours. `writer` is None if it is terminated, or if too few bookies are available."""
+    """A list that is ours. `writer` is None if it is terminated or a shadow, or if too few bookies are available."""
 
     lists: ListStore
     writer: Writer | None
     beside: Beside = Beside()
+    source: str | None = None
+    """Of a shadow: the name of the managed ledger whose entries it shows."""
 
 
 async def open_list(
@@ -67,6 +70,8 @@ async def open_list(
     stored = context.node(node_path(context.name))
     ahead = None if prepared is None else prepared.ahead
     node = await _load(context, stored, ahead, claim, create=create)
+    if SOURCE_PROPERTY in node.properties:
+        return await _open_shadow(context, stored, node)
     if prepared is not None and not prepared.follows(node.ledgers):
         raise OutdatedError(f"{context.name} has a newer ledger than the prepared one")
     begins = prepared is None and node.terminated is None
@@ -121,6 +126,20 @@ async def open_list(
     ledgers = LedgerList(kept, None if writer is None else 0)
     lists = ListStore(context.name, stored, target, ledgers, context.deletions, context.segments)
     return Opened(lists, writer, Beside() if found is None else _beside(cursors, reads, found))
+
+
+async def _open_shadow(context: ManagedLedgerContext, stored: StoredNode, node: LedgerListNode) -> Opened:
+    """Take over the node of a shadow, which has cursors and no ledgers. InvalidTopicNameError: that of its source."""
+    source = parse_topic(node.properties[SOURCE_PROPERTY]).ledger_name
+    cursors = Under(f"{stored.key}/", CURSORS_READ_MAX + 1)
+    reads = [cursors, context.deletions.records, context.segments.records]
+    try:
+        found = await stored.write(encode_list(node), reads=reads)
+    except BadVersionError as error:
+        raise ManagedLedgerFencedError(f"{context.name} was opened by another owner at the same time") from error
+    parts = (stored, node, LedgerList(()), context.deletions, context.segments)
+    lists = ListStore(context.name, *parts, is_shadow=True)
+    return Opened(lists, None, Beside() if found is None else _beside(cursors, reads, found), source)
 
 
 def _beside(cursors: Under, reads: Sequence[Under], found: Sequence[list[Node]]) -> Beside:

@@ -22,7 +22,7 @@ from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
-from quire_broker.managed_ledger.nodes.node_codec import decode_list
+from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY, decode_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class Preparation:
 
 
 async def prepare(context: ManagedLedgerContext) -> Preparation | None:
-    """Create the next ledger. None if there is no managed ledger, or it is terminated. Errors of client and store."""
+    """Create the next ledger. None if no managed ledger takes appends there. Errors of client and store."""
     node = await context.store.get(node_path(context.name))
     listed = None if node is None else decode_list(node.value)
-    if listed is None or listed.terminated is not None:
+    if listed is None or listed.terminated is not None or SOURCE_PROPERTY in listed.properties:
         return None
     writer = await context.maker.create()
     prepared = Preparation(context, writer, listed.ledgers[-1].ledger_id if listed.ledgers else None)

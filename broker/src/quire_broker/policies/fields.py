@@ -179,6 +179,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "migrated": flag,
     "dispatcherPauseOnAckStatePersistentEnabled": flag,
     "entryFilters": object_of(entryFilterNames=text),
+    "shadow_topics": list_of(text),
 }
 """Maps each field of the node to the check of its values."""
 

@@ -46,6 +46,7 @@ from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
+from quire_broker.topic.shadows import refuse_sends
 from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.topic.subscription import Subscription, SubscriptionSettings
 from quire_broker.wire.entry import flaw_of, peek
@@ -113,7 +114,7 @@ class Topic:
         self.backlog = Backlog(ledger, self.subscriptions)
         self.deduplication: Deduplication | None = None
         added = settings.entry_metadata
-        self.entry_metadata = EntryMetadata(added, ledger, clock) if added.active else None
+        self.entry_metadata = EntryMetadata(added, ledger, clock) if added.active and not ledger.source else None
         self._background = background
         self._clock = clock
         self._on_failed = on_failed
@@ -147,7 +148,7 @@ class Topic:
         """Open the durable subscriptions and, if enabled, the deduplication map and the index of messages."""
         if self.entry_metadata is not None:
             await self.entry_metadata.load()
-        if self.settings.deduplication:
+        if self.settings.deduplication and self.ledger.source is None:
             await self._load_deduplication()
         for cursor_name in list(self.ledger.cursors):
             if cursor_name not in _RESERVED_CURSORS and cursor_name not in self.subscriptions:
@@ -296,6 +297,8 @@ class Topic:
         self._active()
         if held_s:
             self.ledger.held(held_s)
+        if self.ledger.source is not None:
+            return refuse_sends(producer, sends)
         taken = messages = entries = size_bytes = chunks = 0
         append, done, pushed = self.ledger.append, producer.stored, producer.pushed
         rules = self.message_rules if self.message_rules.active else None

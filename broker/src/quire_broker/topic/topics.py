@@ -36,7 +36,7 @@ from quire_broker.limits import (
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
-from quire_broker.managed_ledger.position import EARLIEST
+from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.policies.inactivity import inactivity_rules
 from quire_broker.policies.rates import limits_in_force
@@ -45,6 +45,7 @@ from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings, LoadSettings
+from quire_broker.topic.added_partitions import take_subscriptions
 from quire_broker.topic.changes import ChangedTopics, TopicChanges
 from quire_broker.topic.claims import TopicClaim, TopicOwnership
 from quire_broker.topic.message_rules import message_rules_of
@@ -53,13 +54,12 @@ from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonP
 from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.settings_in_force import ledger_settings, topic_settings
+from quire_broker.topic.shadows import SHADOWS, create_partition
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
 _UNLOAD_PAUSE_S = 0.01
-_TAKEN = "quire.subscriptions-taken"
-"""Property of the managed ledger of an added partition that has received the subscriptions of the first partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +238,7 @@ class Topics:
             name.require_creatable()
         if create:
             await self._require_room(name, policies)
+            await create_partition(name, self._factory, self._policies)
         settings = ledger_settings(self._settings.ledger, policies)
         ledger = await self._factory.open(name.ledger_name, create=create, settings=settings, claim=claim)
         policies = await self._in_force.over(policies, name, ledger.properties)
@@ -248,7 +249,7 @@ class Topics:
         usable = False
         try:
             await topic.load()
-            await self._copy_subscriptions(topic)
+            await take_subscriptions(topic, self._factory, self._policies)
             # Another owner may have opened the ledger before this broker read its list; not if the list was read with
             # the node of the bundle, or before it was taken: the transaction that opened the ledger compares it.
             is_sure = claim.is_confirmed or (ledger.was_read_ahead and name in self.arriving)
@@ -276,6 +277,7 @@ class Topics:
     def _use(self, topic: Topic, policies: Json) -> None:
         """Apply the policies that do not need a new load."""
         topic.ledger.use(ledger_settings(self._settings.ledger, policies))
+        topic.ledger.tell_lacs(active=bool(policies.get(SHADOWS)))
         self.limit(topic, policies)
         if not topic.name.is_system:
             topic.rules = inactivity_rules(policies, self._settings.inactivity.rules)
@@ -326,21 +328,6 @@ class Topics:
         policies = await self._policies.policies(name.namespace)
         settings = ledger_settings(self._settings.ledger, policies or {})
         return await self._factory.open(name.ledger_name, create=False, settings=settings)
-
-    async def _copy_subscriptions(self, topic: Topic) -> None:
-        """Create the subscriptions of the first partition on an added one, so that they miss no message.
-
-        Done before any client uses it, and repeated at each load until all exist.
-        """
-        name, ledger = topic.name, topic.ledger
-        if name.partition < 1 or _TAKEN in ledger.properties or ledger.entries:
-            return
-        if not await self._policies.was_added(name):
-            return
-        first = await self._factory.stored(name.partitioned.partition_of(0).ledger_name)
-        for subscription in () if first is None else first.cursors:
-            await topic.subscription(subscription, create=True, initial=EARLIEST)
-        await ledger.set_property(_TAKEN, "true")
 
     async def _require_room(self, name: TopicName, policies: Json) -> None:
         """Raise NotAllowedError if the namespace has the most topics and this one is new."""
@@ -404,6 +391,14 @@ class Topics:
     async def create(self, name: TopicName) -> Topic:
         """Create a plain topic for an administrator, regardless of whether clients may. This broker must own it."""
         return await self._get(name, create=True, may_create=True)
+
+    async def create_shadow(self, name: TopicName, source: TopicName) -> Topic:
+        """Create a plain topic that shows the entries of another one. ConflictError. This broker must own it."""
+        name.require_creatable()
+        await self._require_room(name, await self._policies.policies(name.namespace) or {})
+        if not await self._factory.create(name.ledger_name, {SOURCE_PROPERTY: str(source)}):
+            raise ConflictError("This topic already exists")
+        return await self.get(name, create=False)
 
     async def create_partitioned(
         self, name: TopicName, count: int, properties: Mapping[str, str] | None = None

@@ -51,6 +51,8 @@ class FakeLedger:
     entries: list[bytes] = field(default_factory=list)
     """Durable entries, confirmed to the writer or not: recovery finds them."""
     fenced: bool = False
+    known_end: int = -1
+    """The last entry of which the bookies know that it is confirmed."""
 
 
 class FakeBookies:
@@ -65,6 +67,8 @@ class FakeBookies:
         self.created: list[int] = []
         self.broken_reads: dict[int, LedgerError] = {}
         self.delete_failures = 0
+        self.deaf: set[int] = set()
+        """Ledgers whose bookies take no LAC."""
 
     def check_metadata(self) -> None:
         if self.metadata_away:
@@ -128,6 +132,7 @@ class FakeWriter:
         if any(len(payload) > PAYLOAD_BYTES_MAX for payload in plain):
             raise LedgerError("too large")
         self.submits += 1
+        self._world.ledger(self.ledger_id).known_end = self.last_add_confirmed  # in the headers of the entries
         first = EntryId(self.last_add_pushed + 1)
         self.last_add_pushed = EntryId(self.last_add_pushed + len(plain))
         asyncio.get_running_loop().call_soon(self._arrive, plain)
@@ -163,6 +168,13 @@ class FakeWriter:
             self._progress.set()
             if self.listener is not None:
                 self.listener.on_failed(error)
+
+    async def tell_lac(self) -> EntryId:
+        await asyncio.sleep(0)
+        if self.ledger_id in self._world.deaf:
+            raise BookieUnavailableError("no bookie takes the LAC")
+        self._world.ledger(self.ledger_id).known_end = told = self.last_add_confirmed
+        return told
 
     async def append(self, payload: Payload) -> EntryId:
         entry = self.submit((payload,))
@@ -200,11 +212,25 @@ class FakeReader:
     def __init__(self, world: FakeBookies, ledger: LedgerId) -> None:
         self.ledger_id = ledger
         self._world = world
-        found = world.ledger(ledger)
-        self.metadata = found.metadata
-        self.last_add_confirmed = found.metadata.last_entry
-        self.length = found.metadata.length
         self.closed = False
+        self._look()
+
+    def _look(self) -> None:
+        found = self._world.ledger(self.ledger_id)
+        self.metadata = found.metadata
+        ended = found.metadata.state is LedgerState.CLOSED
+        self.last_add_confirmed = found.metadata.last_entry if ended else EntryId(found.known_end)
+        self.length = sum(map(len, found.entries[: self.last_add_confirmed + 1]))
+
+    async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
+        while True:
+            self._look()
+            known = self.last_add_confirmed > beyond or self.metadata.state is LedgerState.CLOSED
+            if known or loop.time() >= end_s:
+                return self.last_add_confirmed
+            await asyncio.sleep(0.1)
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> list[FakeEntry]:
         if self.closed:

@@ -12,6 +12,7 @@ Compression types have the numbers of `quire_broker.compression`.
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +24,8 @@ from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
 from quire_broker.managed_ledger.position import Position
 
 MAGIC = b"\x47\x78"
+SOURCE_PROPERTY: Final = "PULSAR.SHADOW_SOURCE"
+"""Property of a shadow topic: the full name of the topic whose ledgers it reads. Pulsar's name."""
 _HEAD = struct.Struct(">2si")
 
 
