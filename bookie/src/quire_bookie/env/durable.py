@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quire_bookie.env.page_memory import page_memory
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer
 
 BUFFERS_PER_CALL_MAX = 512
 """Below IOV_MAX everywhere."""
-_ZEROS = bytes(4 * MIB)
+_ZEROS = page_memory(2 * MIB)
 
 
 def sync_all(fd: int) -> None:
@@ -65,7 +66,7 @@ def allocate(fd: int, size: int) -> None:
 
 
 def zero_pieces(size: int) -> Iterator[tuple[int, memoryview]]:
-    """Yield the offset and the content of the pieces of a file of zeros."""
+    """Yield the offset and the content of the pieces of a file of zeros. Their memory can be written directly."""
     for offset in range(0, size, len(_ZEROS)):
         yield offset, memoryview(_ZEROS)[: size - offset]
 

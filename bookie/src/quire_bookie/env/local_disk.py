@@ -77,16 +77,13 @@ class _Abandoned(Exception):
     """No caller waits any more for the result of a thread."""
 
 
-def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
+def _create_journal(path: str, size: int, abandoned: threading.Event, direct_writes: bool) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
             # Allocate in one piece first: fewer extents, and a full disk is detected before anything is written.
             preallocate(fd, size)
-            for offset, zeros in zero_pieces(size):
-                if abandoned.is_set():
-                    raise _Abandoned
-                write_all(fd, offset, [zeros])
+            _write_zeros(fd, size, abandoned, direct_writes)
             sync_all(fd)
         finally:
             os.close(fd)
@@ -95,6 +92,18 @@ def _create_journal(path: str, size: int, abandoned: threading.Event) -> None:
         # An incomplete file is useless, and on a full disk it would keep the space.
         os.unlink(path)
         raise
+
+
+def _write_zeros(fd: int, size: int, abandoned: threading.Event, direct_writes: bool) -> None:
+    """Write zeros, large pieces directly: through the page cache the sync would write all, and delay the journal."""
+    with contextlib.closing(_DirectWrites(fd)) as direct:
+        for offset, zeros in zero_pieces(size):
+            if abandoned.is_set():
+                raise _Abandoned
+            if direct_writes and direct.takes(offset, [zeros]):
+                direct.write_all(offset, zeros)
+            else:
+                write_all(fd, offset, [zeros])
 
 
 def _allocate(path: str, size: int) -> None:
@@ -162,8 +171,14 @@ class _DirectWrites:
             return False
         return len(buffer) >= _DIRECT_BYTES_MIN and not (len(buffer) % mmap.PAGESIZE or offset % mmap.PAGESIZE)
 
-    def write(self, offset: int, buffer: memoryview) -> int:
-        """Return the bytes written; the caller writes the rest, which is all of it if the file system refuses."""
+    def write_all(self, offset: int, buffer: memoryview) -> None:
+        """Write every byte, those that the file system does not take directly through the page cache."""
+        written = self._write(offset, buffer)
+        if written < len(buffer):
+            write_all(self._fd, offset + written, [buffer[written:]])
+
+    def _write(self, offset: int, buffer: memoryview) -> int:
+        """Return the bytes written: none if the file system refuses."""
         try:
             with self._opening:
                 if self._direct_fd is None:
@@ -206,15 +221,9 @@ class LocalFile:
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers consecutively. Not durable before `sync`. Whole pages bypass the page cache."""
         if self._direct is not None and self._direct.takes(offset, buffers):
-            await self._pool.run(self._path, self._write_pages, offset, buffers[0])
+            await self._pool.run(self._path, self._direct.write_all, offset, buffers[0])
         else:
             await self._pool.run(self._path, write_all, self._fd, offset, buffers)
-
-    def _write_pages(self, offset: int, buffer: memoryview) -> None:
-        assert self._direct is not None
-        written = self._direct.write(offset, buffer)
-        if written < len(buffer):
-            write_all(self._fd, offset + written, [buffer[written:]])
 
     async def sync(self) -> None:
         """Make all written bytes and the length durable."""
@@ -315,7 +324,9 @@ class LocalDisk:
         After a cancellation it ends soon, and the file exists completely or not at all.
         """
         abandoned = threading.Event()
-        making = asyncio.ensure_future(self._pool.run(path, _create_journal, path, size, abandoned))
+        making = asyncio.ensure_future(
+            self._pool.run(path, _create_journal, path, size, abandoned, self._direct_writes)
+        )
         try:
             await asyncio.shield(making)
         except asyncio.CancelledError:

@@ -99,3 +99,35 @@ def refuse(code: int):  # type: ignore[no-untyped-def]
         raise OSError(code, "refused")
 
     return call
+
+
+@pytest.mark.linux
+@pytest.mark.parametrize("kind", ["whole", "refused", "short"])
+async def test_a_journal_file_is_complete_whatever_the_file_system_supports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    written: list[int] = []
+    whole = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if kind == "refused":
+            raise OSError(errno.EINVAL, "refused")
+        written.append(whole(fd, data[:8192] if kind == "short" else data, offset))
+        return written[-1]
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    disk, size = LocalDisk(threads=2), 5 * PIECE + 8192
+    await disk.create_journal(f"{tmp_path}/journal", size)
+    assert await disk.read_file(f"{tmp_path}/journal") == bytes(size)
+    assert os.stat(tmp_path / "journal").st_blocks * 512 >= size
+    if kind == "whole":
+        assert sum(written) == size, "all of it bypasses the page cache"
+    assert os.listdir(tmp_path) == ["journal"]
+
+
+@pytest.mark.linux
+async def test_a_journal_file_without_space_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", refuse(errno.ENOSPC))
+    with pytest.raises(DiskFullError):
+        await LocalDisk(threads=2).create_journal(f"{tmp_path}/journal", 4 * PIECE)
+    assert not os.listdir(tmp_path)

@@ -5,7 +5,7 @@ durable, `committed` keeps them once the index references them, `rewind` discard
 and in one attempt never returns to a folder in which a write found no space. A log that was left is sealed as soon as
 its folder has space for that, and never continued.
 
-Flushes rotate over the folders: after a whole piece of 4 MiB the next records go to the next folder while the piece is
+Flushes rotate over the folders: after a whole piece of 2 MiB the next records go to the next folder while the piece is
 written, and each flush starts in the folder after that of the previous flush. The folders therefore fill evenly, their
 devices write and sync in parallel, and a small flush syncs one file. Ages decide which of two records is newer
 (`log_ages`).
