@@ -215,7 +215,7 @@ def test_a_compaction_threshold_is_a_number_of_bytes(policies: Policies) -> None
     policies.remove("compactionThreshold")
 
 
-@pytest.mark.parametrize("policy", ["replicatorDispatchRate", "entryFilters"])
+@pytest.mark.parametrize("policy", ["replicatorDispatchRate"])
 def test_what_is_not_enforced_is_refused_with_the_reason(
     broker: BrokerProcess, topic: str, policies: Policies, policy: str
 ) -> None:

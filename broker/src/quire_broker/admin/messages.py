@@ -13,8 +13,10 @@ An entry is the body of the response, decompressed; a batch stays one, and the c
 headers. An encrypted entry is sent as it is: only its readers have the key.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -27,6 +29,7 @@ from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.admin.subscriptions import position_of
 from quire_broker.compression import Codec, CompressionError, decompress
+from quire_broker.dispatch.entry_filters import FilterCost, FilterStats
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import BACKLOG_ENTRIES_ANALYZED_MAX, PEEK_BYTES_MAX, PEEK_ENTRIES_MAX
 from quire_broker.managed_ledger.backlog_size import bytes_after
@@ -150,7 +153,8 @@ async def analyze_backlog(request: web.Request) -> web.Response:
     """Read the backlog of a subscription, up to a bound, and return its numbers of entries and messages."""
     topic = await _topic(request)
     subscription = subscription_of(request, topic)
-    entries = messages = markers = 0
+    entries = messages = markers = rejected = 0
+    filters = replace(subscription.filters, stats=FilterStats(), cost=FilterCost())
     first = last = None
     position: Position | None = topic.ledger.next_position(subscription.cursor.mark_delete)
     aborted = False
@@ -166,6 +170,9 @@ async def analyze_backlog(request: web.Request) -> web.Response:
             entries += 1
             messages += summary.num_messages
             markers += summary.marker is not None
+            if filters.filters and summary.marker is None:
+                rejected += not filters.admits(summary)
+                await asyncio.sleep(filters.cost.take_pause_s())
             first, last = first or entry.position, entry.position
         position = topic.ledger.next_position(found[-1].position) if found else None
     return answer(
@@ -173,11 +180,11 @@ async def analyze_backlog(request: web.Request) -> web.Response:
             "entries": entries,
             "messages": messages,
             "markerMessages": markers,
-            "filterRejectedEntries": 0,
-            "filterAcceptedEntries": entries,
+            "filterRejectedEntries": rejected,
+            "filterAcceptedEntries": entries - rejected,
             "filterRescheduledEntries": 0,
-            "filterRejectedMessages": 0,
-            "filterAcceptedMessages": messages,
+            "filterRejectedMessages": filters.stats.rejected,
+            "filterAcceptedMessages": messages - filters.stats.rejected,
             "filterRescheduledMessages": 0,
             "aborted": aborted,
             "firstMessageId": None if first is None else f"{first.ledger_id}:{first.entry_id}",

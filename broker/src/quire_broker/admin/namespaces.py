@@ -22,6 +22,7 @@ from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
 from quire_broker.admin.topics import delete_partitions, delete_topics
 from quire_broker.balancing.history import forget_averages
+from quire_broker.dispatch.entry_filters import flaw_of_names
 from quire_broker.errors import AuthorizationError, ConflictError, NotAllowedError, NotFoundError
 from quire_broker.names import NON_PERSISTENT, TopicName, parse_topic
 from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
@@ -44,6 +45,7 @@ from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
 from quire_broker.schemas.compatibility import OLD_STRATEGIES, OLD_STRATEGY
 from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
+from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import NO_BROKER
 from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.topic.topic import Topic
@@ -81,6 +83,7 @@ STORED_POLICIES = {
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
     "subscribeRate": SUBSCRIBE,
+    "entryFilters": "entryFilters",
 }
 """Maps the path of a policy to its key in the namespace's node."""
 
@@ -164,7 +167,7 @@ async def create(request: web.Request) -> web.Response:
     """Create a namespace. Only super users may set its offload target."""
     policies = await object_of(request)
     for name, value in policies.items():
-        wrong = flaw_of(name, value)
+        wrong = flaw_of(name, value) or flaw_of_filters(name, value, broker_of(request))
         if wrong:
             return failure(412, wrong)
     if policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
@@ -350,12 +353,19 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
     return flaw_of_rate(field, value) if field in BY_CLUSTER else flaw_of(field, value)
 
 
+def flaw_of_filters(field: str, value: Any, broker: RunningBroker) -> str | None:
+    """Return why a valid value of a policy cannot be in force at this broker: it lacks an entry filter."""
+    if field != "entryFilters" or value is None:
+        return None
+    return flaw_of_names(value.get("entryFilterNames") or "", broker.topics.filters)
+
+
 async def set_policy(request: web.Request) -> web.Response:
     """Store one policy."""
     policy = request.match_info["policy"]
     value = await body_of(request)
     key, cluster = STORED_POLICIES[policy], broker_of(request).settings.cluster
-    wrong = flaw_of_policy(key, value, cluster)
+    wrong = flaw_of_policy(key, value, cluster) or flaw_of_filters(key, value, broker_of(request))
     if wrong:
         return failure(412, wrong)
 

@@ -20,7 +20,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.backlog_quotas import kind_of, quota_of
 from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
-from quire_broker.admin.namespaces import flaw_of_policy
+from quire_broker.admin.namespaces import flaw_of_filters, flaw_of_policy
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
@@ -147,7 +147,7 @@ async def set_policy(request: web.Request) -> web.Response:
     else:
         value = await body_of(request)
     field, cluster = PATHS[policy], broker_of(request).settings.cluster
-    wrong = flaw_of_policy(field, value, cluster)
+    wrong = flaw_of_policy(field, value, cluster) or flaw_of_filters(field, value, broker_of(request))
     size_max = broker_of(request).settings.session.message_bytes_max
     if field == SIZE and wrong is None and value > size_max:
         wrong = f"maxMessageSize is {value}; the brokers' own maxMessageSize is {size_max}"

@@ -124,6 +124,7 @@ def serving_settings(
             inactivity=config.part(InactivitySettings),
             compaction=config.part(CompactionSettings),
             loads=config.part(LoadSettings),
+            filters=config.entry_filters,
         ),
         unused_topics=config.part(UnusedTopicSettings),
         marked_ledgers=config.part(MarkedLedgerSettings),

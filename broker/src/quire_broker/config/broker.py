@@ -209,6 +209,12 @@ class ServingConfig(
         "AppendBrokerTimestampMetadataInterceptor (its time) and AppendIndexMetadataInterceptor (the index of the "
         "message), also with Pulsar's package before it",
     )
+    entry_filters: str = Field(
+        "",
+        alias="entryFilterNames",
+        description="entry filters of topics without a policy for them, by comma: properties, or entry points "
+        "quire.entry_filters",
+    )
     allow_auto_topic_creation: bool = Field(
         True, alias="allowAutoTopicCreation", description="a client's first use creates a topic"
     )

@@ -28,13 +28,12 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
     ),
     (
         "classes of Java cannot be loaded",
-        "additionalServlet* brokerInterceptors* entryFilter* allowOverrideEntryFilters messagingProtocols "
+        "additionalServlet* brokerInterceptors* entryFiltersDirectory messagingProtocols "
         "protocolHandlerDirectory brokerEntryPayloadProcessors narExtractionDirectory offloadersDirectory "
         "schemaRegistryCompatibilityCheckers schemaRegistryStorageClassName topicFactoryClassName "
         "topicPoliciesServiceClassName compactionServiceFactoryClassName dispatchRateLimiterFactoryClassName "
         "delayedDeliveryTrackerFactoryClassName managedLedgerStorageClassName sslFactoryPlugin* "
         "brokerClientSslFactory* "
-        "dispatcherEntryFilterRescheduledMessageDelay dispatchThrottlingForFilteredEntriesEnabled "
         "topicsPatternRegexImplementation",
     ),
     (
@@ -103,6 +102,11 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "managedLedger* managedCursor* cacheEvictionByMarkDeletedPosition persistentUnackedRanges* "
         "lazyCursorRecovery "
         "autoSkipNonRecoverableData schemaLedgerForceRecovery triggerOffloadOnTopicLoad topicFencingTimeoutSeconds",
+    ),
+    (
+        "entry filters deliver or drop, and policies of topics and namespaces always go before entryFilterNames",
+        "allowOverrideEntryFilters dispatcherEntryFilterRescheduledMessageDelay "
+        "dispatchThrottlingForFilteredEntriesEnabled",
     ),
     (
         "deliveries work without it: see docs/limits.md",

@@ -17,6 +17,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
+from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.limit import Rationing
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.sampling import Rate
@@ -79,6 +80,7 @@ class Dispatcher:
         """The messages and bytes that the rates permit now. A step delivers no more."""
         self.consumers: list[Consumer] = []
         self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
+        self.filters: SubscriptionFilters | None = None
         self.rewind_wanted = False
         self.roster = 0
         self.step_lock = asyncio.Lock()
@@ -174,6 +176,8 @@ class Dispatcher:
                 )
                 await asyncio.sleep(pause_s)
                 continue
+            if self.filters is not None and (pause_s := self.filters.cost.take_pause_s()):
+                await asyncio.sleep(pause_s)
             if progressed or self._again:
                 await asyncio.sleep(0)  # reads from the cache do not yield: let other tasks run
                 continue
@@ -199,7 +203,7 @@ class Dispatcher:
     def summary_of(self, entry: StoredEntry, skipped: list[Position]) -> EntrySummary | None:
         """Return the metadata of an entry for clients.
 
-        Server-only markers and unreadable entries are added to `skipped`.
+        Server-only markers, unreadable entries and those that a filter drops are added to `skipped`.
         """
         try:
             summary = peek(entry.data)
@@ -212,7 +216,20 @@ class Dispatcher:
             self.stats.markers_skipped += 1
             skipped.append(entry.position)
             return None
+        if self.filters is not None and self.filters.filters and not self.filters.admits(summary):
+            skipped.append(entry.position)
+            return None
         return summary
+
+    @property
+    def filtering(self) -> bool:
+        """Whether filters are asked about entries now."""
+        return self.filters is not None and bool(self.filters.filters)
+
+    @property
+    def filters_are_spent(self) -> bool:
+        """Whether the filters took their time of this step: it looks at no more entries."""
+        return self.filters is not None and self.filters.cost.is_spent
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
         """Announce one batch, count it and pass it to the consumer's session."""

@@ -121,8 +121,9 @@ class KeySharedDispatcher(SharedDispatcher):
         stuck: set[int] = set()
         taken = 0
         limit = self._look_ahead()
+        filtering = self.filtering
         for entry in entries:
-            if self.blocked or (not replayed and len(self.replay) >= limit):
+            if self.blocked or (filtering and self.filters_are_spent) or (not replayed and len(self.replay) >= limit):
                 break
             taken += 1
             summary = self.summary_of(entry, handout.skipped)

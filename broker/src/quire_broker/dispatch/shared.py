@@ -293,7 +293,10 @@ class SharedDispatcher(Dispatcher):
         taken = 0
         turn_left = 0
         current: Consumer | None = None
+        filtering = self.filtering
         for entry in entries:
+            if filtering and self.filters_are_spent:
+                break
             if current is None or turn_left <= 0 or current.permits <= 0 or current.blocked or self.blocked:
                 current = self._next_consumer()
                 turn_left = self.settings.round_robin_messages

@@ -170,7 +170,8 @@ class SingleActiveDispatcher(Dispatcher):
         skipped: list[Position] = []
         permits = consumer.permits
         most = self.ration.entries(len(held), consumer.messages_per_entry.mean)
-        while held and permits > 0 and len(deliveries) < most:
+        filtering = self.filtering
+        while held and permits > 0 and len(deliveries) < most and not (filtering and self.filters_are_spent):
             entry = held.popleft()
             summary = self.summary_of(entry, skipped)
             if summary is None:

@@ -48,6 +48,7 @@ PATHS: Final[Mapping[str, str]] = {
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
     "subscribeRate": SUBSCRIBE,
+    "entryFilters": "entryFilters",
 }
 """Maps the path of a topic's policy to its field."""
 

@@ -4,7 +4,6 @@ from typing import Final
 
 _AT_BOTH: Final = {
     "replicatorDispatchRate": "topics are not replicated to other clusters",
-    "entryFilters": "entry filters are Java classes, which this broker cannot run",
     "dispatcherPauseOnAckStatePersistent": "delivery does not wait until acknowledgments are stored",
 }
 OF_NAMESPACES: Final = _AT_BOTH | {

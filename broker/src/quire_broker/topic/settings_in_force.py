@@ -59,3 +59,9 @@ def topic_settings(base: TopicSettings, policies: Json) -> TopicSettings:
     if delays.get("active") is not None:
         changes["delayed_delivery"] = delays["active"]
     return replace(found, subscriptions=replace(delivery, **changes)) if changes else found
+
+
+def filter_names(policies: Json, default: str) -> str:
+    """Return the names of the entry filters in force, separated by commas: of the policies, else of the broker."""
+    names = (policies.get("entryFilters") or {}).get("entryFilterNames")
+    return default if names is None else str(names)

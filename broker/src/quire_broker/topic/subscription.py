@@ -19,6 +19,7 @@ from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
+from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
@@ -61,6 +62,8 @@ class Subscription:
         self.closed = False
         self.on_use: Callable[[], None] = lambda: None
         """Called before each batch of deliveries is counted."""
+        self.filters = SubscriptionFilters(str(topic), cursor.name, lambda: cursor.cursor_properties)
+        """Which entries are delivered; the others count as acknowledged."""
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """Its own limit and those that it shares with other subscriptions."""
@@ -215,6 +218,7 @@ class Subscription:
             self._dispatcher = made
             made.on_delivery = self.on_use
             made.ration.limits = self.dispatch_limits
+            made.filters = self.filters
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
         return made
 

@@ -20,6 +20,7 @@ from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.compaction.topic_compaction import Compactions, TopicCompaction
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec
+from quire_broker.dispatch.entry_filters import EntryFilter
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     BrokerError,
@@ -129,6 +130,7 @@ class Topic:
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """The limits that its subscriptions share, some of them with those of other topics."""
+        self._filters: Sequence[EntryFilter] = ()
         self._stopped: list[Consumer] = []
         """Consumers whose clients do not know yet that the topic is closed."""
         self._opening = asyncio.Lock()  # subscriptions are rarely created, so one at a time
@@ -168,6 +170,7 @@ class Topic:
         subscription.on_use = self._active
         subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
+        subscription.filters.filters = self._filters
         self.subscriptions[cursor.name] = subscription
         self.on_change()
         return subscription
@@ -228,6 +231,12 @@ class Topic:
         """Note that a limit of delivery was changed, its own or one that it shares: what waits for it may go on."""
         for subscription in self.subscriptions.values():
             subscription.limits_changed()
+
+    def use_filters(self, filters: Sequence[EntryFilter]) -> None:
+        """Deliver only the entries that these let pass, from now on."""
+        self._filters = filters
+        for subscription in self.subscriptions.values():
+            subscription.filters.filters = filters
 
     def use_message_rules(self, rules: MessageRules) -> None:
         """Apply rules from now on. A producer without encryption is closed if they require it."""

@@ -16,6 +16,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.joint_write import Place
 from quire_broker.compaction.topic_compaction import Compactions
+from quire_broker.dispatch.entry_filters import BUILT_IN, EntryFilter, filters_of
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
@@ -53,7 +54,7 @@ from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
-from quire_broker.topic.settings_in_force import ledger_settings, topic_settings
+from quire_broker.topic.settings_in_force import filter_names, ledger_settings, topic_settings
 from quire_broker.topic.shadows import SHADOWS, create_partition
 from quire_broker.topic.topic import Topic, TopicSettings
 from quire_broker.wire.kinds import Moved
@@ -71,6 +72,7 @@ class TopicsSettings:
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads: LoadSettings = field(default_factory=LoadSettings)
     loads_waiting_max: int = TOPIC_LOADS_WAITING_MAX
+    filters: str = ""  # names of the entry filters of topics without a policy for them
     rates: RateSettings = field(default_factory=RateSettings)
     inactivity: InactivitySettings = field(default_factory=InactivitySettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
@@ -88,7 +90,9 @@ class Topics:
         background: Background,
         clock: WallClock,
         ownership: TopicOwnership,
+        filters: Mapping[str, EntryFilter] = BUILT_IN,
     ) -> None:
+        self.filters = filters  # by name
         self._factory = factory
         self._in_force = RulesInForce(policies, factory)
         self._policies = policies
@@ -281,6 +285,7 @@ class Topics:
         self.limit(topic, policies)
         if not topic.name.is_system:
             topic.rules = inactivity_rules(policies, self._settings.inactivity.rules)
+            topic.use_filters(filters_of(filter_names(policies, self._settings.filters), self.filters))
 
     def _note_rules(self, topic: Topic) -> None:
         self._ruled.pop(topic, None)

@@ -83,7 +83,7 @@ BROKER_KEYS = frozenset(
         *("dispatchThrottlingRateInByte", "dispatchThrottlingRateInMsg"),
         *("dispatchThrottlingRatePerSubscriptionInByte", "dispatchThrottlingRatePerSubscriptionInMsg"),
         *("dispatchThrottlingRatePerTopicInByte", "dispatchThrottlingRatePerTopicInMsg"),
-        *("enableBrokerSideSubscriptionPatternEvaluation", "enableNonPersistentTopics"),
+        *("enableBrokerSideSubscriptionPatternEvaluation", "enableNonPersistentTopics", "entryFilterNames"),
         *("exposeTopicLevelMetricsInPrometheus", "exposingBrokerEntryMetadataToClientEnabled"),
         *("httpServerAdminRemote", "httpServerAllowedHosts", "httpServerHeaderTimeoutMs"),
         *("httpServerMaxConnectionsPerAddress", "keepAliveIntervalSeconds", "ledgerWriterMaxPendingMB"),

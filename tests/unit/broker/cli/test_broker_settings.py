@@ -107,6 +107,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "web_socket_max_sessions": 58,
     "entry_metadata_interceptors": "AppendIndexMetadataInterceptor",
     "entry_metadata_sent": True,
+    "entry_filters": "properties",
 }
 STANDALONE: dict[str, Any] = (
     STORAGE
