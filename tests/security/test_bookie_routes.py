@@ -66,6 +66,7 @@ READS = (
     "GET /api/v1/quire/holdings",
     "GET /api/v1/quire/holdings/{ledger}",
     "GET /api/v1/quire/narrow-ledgers",
+    "GET /api/v1/quire/places",
     "GET /api/v1/quire/under-replication",
     "GET /api/v1/quire/unrecoverable",
 )

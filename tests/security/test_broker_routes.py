@@ -170,6 +170,7 @@ READS = (
     "GET /api/v1/quire/drains",
     "GET /api/v1/quire/drains/{bookie}",
     "GET /api/v1/quire/narrow-ledgers",
+    "GET /api/v1/quire/places",
     "GET /api/v1/quire/under-replication",
     "GET /api/v1/quire/unrecoverable",
     "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/compatibility",

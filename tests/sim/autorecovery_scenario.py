@@ -323,6 +323,7 @@ async def feed(
 async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
     """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
     world = World(loop, seed)
+    places = Places.draw(world, random.Random(seed * 2 + 1))
     await world.start_bookies(world.chance.choice((4, 5)))
     settings = RecoverySettings(
         workers=world.chance.choice((1, 2)),
@@ -335,7 +336,6 @@ async def run(loop: SimLoop, seed: int) -> dict[LedgerId, LedgerHistory]:
         retry_s=(3.0, 30.0),
         poll_s=10.0,
     )
-    places = Places.draw(world, random.Random(seed * 2 + 1))
     await places.write_rack_map()
     cluster = Cluster(world, settings, places.client_settings)
     for host in ("ar1", "ar2"):

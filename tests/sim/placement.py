@@ -1,10 +1,10 @@
-"""Assigns racks to the bookies of a simulation, and checks that every replica is finally placed by the rules."""
+"""Assigns racks or machines to the bookies of a simulation, and checks that every replica is finally well placed."""
 
 import asyncio
 import itertools
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,24 +22,32 @@ LAYOUTS: tuple[tuple[str, ...], ...] = (
     ("/1", "/2", "/3"),
     (),
 )
+MACHINES = {"b1": "m1", "b2": "m1", "b3": "m2", "b4": "m2", "b5": "m3", "b9": "m3"}
+"""Machines of the hosts, some of which run two bookies."""
 
 
 @dataclass(slots=True)
 class Places:
-    """Owns the rack map. `layout`: the racks, assigned in turn; empty: no rack map."""
+    """Owns the rack map. `layout`: the racks, assigned in turn; empty: no rack map, but perhaps shared machines."""
 
     world: World
     layout: Sequence[str]
     racks_min: int = 1
     zones_min: int = 1
     known: dict[BookieId, str] = field(default_factory=dict)
+    machines: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def draw(cls, world: World, script: random.Random) -> "Places":
-        """Draw racks, zones or neither."""
+        """Draw racks, zones, machines or none of them. Call it before the bookies start."""
         layout = script.choice(LAYOUTS)
         zoned = bool(layout) and layout[0].count("/") > 1
-        return cls(world, layout, 2 if layout else 1, 2 if zoned and script.random() < 0.5 else 1)
+        places = cls(world, layout, 2 if layout else 1, 2 if zoned and script.random() < 0.5 else 1)
+        if not layout and script.random() < 0.5:
+            places.machines = MACHINES
+            for host, machine in MACHINES.items():
+                world.changes_of.setdefault(host, {})["machine"] = machine
+        return places
 
     @property
     def client_settings(self) -> dict[str, Any]:
@@ -57,9 +65,13 @@ class Places:
         await SimMetadataStore(self.world.metadata).put(RACK_MAP, json.dumps(groups).encode())
 
     def lack(self, ensemble: Sequence[BookieId], write_quorum: int) -> int:
-        """Return how many racks and zones the write sets lack in total."""
+        """Return how many racks, zones and machines the write sets lack in total."""
         missing = 0
         for positions in write_sets(len(ensemble), write_quorum):
+            if not self.layout:
+                machines = {self._machine_of(ensemble[at]) for at in positions}
+                missing += max(0, min(write_quorum, self._machines_running()) - len(machines))
+                continue
             racks = {self.known[ensemble[at]] for at in positions}
             zones = {rack.split("/")[1] for rack in racks}
             missing += max(0, min(self.racks_min, write_quorum) - len(racks))
@@ -68,7 +80,7 @@ class Places:
 
     def trouble(self, ledger: LedgerId) -> str:
         """Describe the first fragment that violates the rules although the running bookies could satisfy them."""
-        if not self.layout:
+        if not self.layout and not self.machines:
             return ""
         running = [place.running.bookie_id for place in self.world.bookies.values() if place.running is not None]
         metadata = stored_metadata(self.world, ledger)
@@ -77,8 +89,20 @@ class Places:
                 not self.lack(other, metadata.write_quorum)
                 for other in itertools.permutations(running, len(fragment.ensemble))
             ):
-                return f"ledger {ledger}: {[self.known[bookie] for bookie in fragment.ensemble]} of {fragment}"
+                places = [self.known.get(bookie) or self._machine_of(bookie) for bookie in fragment.ensemble]
+                return f"ledger {ledger}: {places} of {fragment}"
         return ""
+
+    def _machine_of(self, bookie: BookieId) -> str:
+        """Return the machine of a bookie, or its id if its host has no other."""
+        for host, place in self.world.bookies.items():
+            if place.running is not None and place.running.bookie_id == bookie:
+                return self.machines.get(host, bookie)
+        return bookie
+
+    def _machines_running(self) -> int:
+        """Return the number of machines with a running bookie."""
+        return len({self.machines.get(host, host) for host, one in self.world.bookies.items() if one.running})
 
     async def settle(self, ledgers: Sequence[LedgerId], patience_s: float) -> None:
         """Wait until no fragment violates the rules. AssertionError if that never happens."""

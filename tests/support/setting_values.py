@@ -96,6 +96,7 @@ LEDGER_CLIENT: dict[str, Any] = {
     "racks_min": 3,
     "zones_min": 2,
     "placement_enforced": True,
+    "distinct_machines": True,
     "placement_by_free_space": True,
 }
 

@@ -1,4 +1,4 @@
-"""`/api/v1/bookie/list_bookies`, `list_bookie_info`, `cluster_info`: reports the metadata of all bookies."""
+"""`/api/v1/bookie/list_bookies`, `list_bookie_info`, `cluster_info`, `/api/v1/quire/places`: reports all bookies."""
 
 import asyncio
 import json
@@ -38,6 +38,7 @@ class ClusterApi:
             Route("GET", "/api/v1/bookie/list_bookies", self._list, Need.READ),
             Route("GET", "/api/v1/bookie/list_bookie_info", self._space, Need.READ),
             Route("GET", "/api/v1/bookie/cluster_info", self._cluster, Need.READ),
+            Route("GET", "/api/v1/quire/places", self._places, Need.READ),
         ]
 
     async def _list(self, request: web.Request) -> web.Response:
@@ -102,6 +103,16 @@ class ClusterApi:
                 "unavailableBookiesCount": len(known - writable - read_only),
             }
         )
+
+    async def _places(self, _: web.Request) -> web.Response:
+        """Return the machine and the rack of each registered bookie, as placement sees them."""
+        access = await self._access()
+        cluster = access.cluster
+        found = {
+            str(bookie): {"machine": cluster.machine_of(bookie), "rack": cluster.rack_of(bookie)}
+            for bookie in sorted(access.registered)
+        }
+        return web.json_response(found)
 
     async def _any_under_replicated(self) -> bool:
         async for page in self._store.scan(f"{_UNDER_REPLICATION}/ledgers/"):

@@ -84,12 +84,12 @@ RECOVERY: Names = {
     "ledgers_misplaced": (
         "quire_autorecovery_ledgers_misplaced",
         "gauge",
-        "ledgers that violate the rules of racks and zones, at the last placement check",
+        "ledgers that violate the rules of machines, racks and zones, at the last placement check",
     ),
     "replicas_relocated": (
         "quire_autorecovery_replicas_relocated",
         "counter",
-        "replicas moved to satisfy the rules of racks and zones",
+        "replicas moved to satisfy the rules of machines, racks and zones",
     ),
     "ledgers_unreadable": (
         "quire_autorecovery_ledgers_unreadable",

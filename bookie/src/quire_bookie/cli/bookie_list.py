@@ -18,6 +18,8 @@ _COLUMNS: Final = (
     Column("free GiB", lambda row: None if row["freeBytes"] is None else round(row["freeBytes"] / _GIB)),
     Column("total GiB", lambda row: None if row["totalBytes"] is None else round(row["totalBytes"] / _GIB)),
     Column("address", lambda row: row["address"]),
+    Column("machine", lambda row: row["machine"], wide=True),
+    Column("rack", lambda row: row["rack"], wide=True),
     Column("drain", lambda row: row["drain"], wide=True),
     Column("blocked by", lambda row: "; ".join(row["blockedBy"]) or None, wide=True),
 )
@@ -28,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command("list")
     def list_(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
-        """List the running bookies: state, fill of their disks, address; with -o wide what a drain waits for."""
+        """List the running bookies: state, fill of their disks, address.
+
+        With -o wide also machine, rack and what a drain waits for.
+        """
         print_rows(_rows(http), _COLUMNS, output, name=lambda row: row["bookie"], empty="no bookie is registered")
 
 
@@ -36,6 +41,7 @@ def _rows(http: str) -> list[dict[str, Any]]:
     """Return a row for each registered bookie, by id."""
     drains = {drain["bookie"]: drain for drain in get(http, "/api/v1/quire/drains")}
     spaces: dict[str, str] = get(http, "/api/v1/bookie/list_bookie_info")
+    places = get(http, "/api/v1/quire/places")
     rows = []
     for kind, state in (("rw", "writable"), ("ro", "read-only")):
         path = f"/api/v1/bookie/list_bookies?type={kind}&print_hostnames=true"
@@ -48,6 +54,8 @@ def _rows(http: str) -> list[dict[str, Any]]:
                     "bookie": bookie,
                     "state": state if drain is None else f"{state}, {drain['wish']}: {drain['state']}",
                     "address": address,
+                    "machine": places.get(bookie, {}).get("machine"),
+                    "rack": places.get(bookie, {}).get("rack"),
                     "freeBytes": free,
                     "totalBytes": total,
                     "used": None if not total or free is None else 1 - free / total,

@@ -56,6 +56,7 @@ def bookie_settings(config: BookieConfig) -> BookieSettings:
         listen=config.listen,
         port=config.port,
         advertise=config.advertise or default_host(config.listen),
+        machine=config.machine,
         bookie_id=new_bookie_id(config),
         bookie_id_is_set=bool(config.bookie_id),
         http_port=config.http_port,

@@ -6,10 +6,11 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from quire_bookie.client.placement_view import PlacementView
 from quire_bookie.env.chance import Chance
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import BookieId
-from quire_bookie.quorum.placement import Cluster, SpreadRules, choose_ensemble, choose_replacements, is_spread
+from quire_bookie.quorum.placement import choose_ensemble, choose_replacements
 
 
 class Replacements(Protocol):
@@ -34,15 +35,13 @@ class BookieChoice:
         suspects: Callable[[], Collection[BookieId]],
         quarantined: Callable[[], Collection[BookieId]],
         chance: Chance,
-        cluster: Callable[[], Cluster] = Cluster,
-        rules: SpreadRules | None = None,
+        view: PlacementView,
     ) -> None:
         self._registry = registry
         self._suspects = suspects
         self._quarantined = quarantined
         self._chance = chance
-        self._cluster = cluster
-        self._rules = rules or SpreadRules()
+        self._view = view
 
     def new_ensemble(self, size: int, write_quorum: int) -> tuple[BookieId, ...]:
         """Choose a new ensemble.
@@ -56,8 +55,8 @@ class BookieChoice:
             self._chance,
             avoid=avoid,
             write_quorum=write_quorum,
-            cluster=self._cluster(),
-            rules=self._rules,
+            cluster=self._view.cluster,
+            rules=self._view.rules,
         )
 
     def replacements(
@@ -72,8 +71,8 @@ class BookieChoice:
             self._chance,
             avoid=frozenset(self._quarantined()),
             write_quorum=write_quorum,
-            cluster=self._cluster(),
-            rules=self._rules,
+            cluster=self._view.cluster,
+            rules=self._view.rules,
         )
 
     def additions(
@@ -90,7 +89,3 @@ class BookieChoice:
             if len(plan) == wanted:
                 return tuple(plan[position] for position in sorted(plan))
         return ()
-
-    def is_spread(self, ensemble: Sequence[BookieId], write_quorum: int) -> bool:
-        """Return whether an ensemble satisfies the rules of placement, enforced or not."""
-        return is_spread(ensemble, write_quorum, self._cluster(), self._rules)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from quire_bookie.client.bookie_choice import BookieChoice
-from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.fresh_ids import FreshIds
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.connection import BookieConnection
 from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.client.opening import Opening
+from quire_bookie.client.placement_view import PlacementView
 from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
 from quire_bookie.client.replica_health import ReplicaHealth
@@ -35,7 +35,6 @@ from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
-from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.settings.metadata import MetadataSettings
@@ -78,18 +77,13 @@ class LedgerClient:
         self._pool = ConnectionPool(registry.address_of, settings, security, own_links)
         self._ids = FreshIds(metadata, registry, self._pool)
         self._racks = racks
-        self._free_space = (
-            FreeSpace(registry, settings.free_space_interval_s, settings.read_timeout_s, security)
-            if settings.placement_by_free_space
-            else None
-        )
+        self._placement = PlacementView(registry, racks, settings, security)
         self._bookies = BookieChoice(
             registry,
             lambda: self._pool.suspects,
             lambda: self._pool.quarantined,
             chance,
-            self._cluster,
-            SpreadRules(settings.placement_racks_min, settings.placement_zones_min, settings.placement_enforced),
+            self._placement,
         )
         self._under_replication = UnderReplication(metadata, clock)
         self._marks = HoleMarks(self._under_replication)
@@ -166,8 +160,7 @@ class LedgerClient:
         self._ids.close()
         await self._marks.close()
         await self._pool.close()
-        if self._free_space is not None:
-            await self._free_space.close()
+        await self._placement.close()
         if self._racks is not None:
             await self._racks.close()
         await self._registry.close()
@@ -179,6 +172,11 @@ class LedgerClient:
     def writable_bookies(self) -> frozenset[BookieId]:
         """Bookies registered as writable, except those that were recently unreachable or failed too often."""
         return self._registry.writable - frozenset(self._pool.suspects) - frozenset(self._pool.quarantined)
+
+    @property
+    def ensemble_max(self) -> int:
+        """The size of the largest ensemble now: `writable_bookies`, or their machines if those must be distinct."""
+        return self._placement.ensemble_max(self.writable_bookies)
 
     @property
     def replica_health(self) -> ReplicaHealth:
@@ -218,10 +216,10 @@ class LedgerClient:
 
         `custom`: additional keys of the owner in the metadata. `bookies`: exactly these bookies in this order, whether
         or not they are registered. `deferred_sync`: appends return before they are durable; `force` makes them durable,
-        and only then are they confirmed. `fewer_bookies`: if fewer than `ensemble_size` bookies are writable, but at
-        least `ack_quorum`, the ledger is created on those. If it then has fewer copies than `write_quorum`, its
-        metadata contain the wanted number, and it is marked as under-replicated before its first entry; auto-recovery
-        adds the copies after it is closed.
+        and only then are they confirmed. `fewer_bookies`: if fewer than `ensemble_size` bookies are
+        writable (or machines, if those must be distinct), but at least `ack_quorum`, the ledger is created on those. If
+        it then has fewer copies than `write_quorum`, its metadata contain the wanted number, and it is marked as
+        under-replicated before its first entry; auto-recovery adds the copies after it is closed.
 
         NotEnoughBookiesError if fewer than `ensemble_size` are registered as writable, LedgerError for invalid quorums,
         MetadataUnavailableError, MetadataUnknownError (an empty ledger may be left behind), MetadataOutdatedError,
@@ -229,7 +227,7 @@ class LedgerClient:
         """
         kept = dict(custom or {})
         if fewer_bookies:
-            size, copies = narrowed(ensemble_size, write_quorum, ack_quorum, len(self.writable_bookies))
+            size, copies = narrowed(ensemble_size, write_quorum, ack_quorum, self.ensemble_max)
             if copies < write_quorum:
                 kept |= wanted_mark(write_quorum)
             ensemble_size, write_quorum = size, copies
@@ -351,10 +349,6 @@ class LedgerClient:
         return (await self._nodes.read(ledger)).value
 
     # ---- inside
-    def _cluster(self) -> Cluster:
-        places = {} if self._racks is None else self._racks.places
-        return Cluster(places, {} if self._free_space is None else self._free_space.weights)
-
     async def _recover(self, handle: LedgerHandle, stored: Versioned[LedgerMetadata]) -> Versioned[LedgerMetadata]:
         """Recover a ledger, one recovery of it at a time: responses on a connection identify only ledger and entry."""
         ledger = handle.ledger

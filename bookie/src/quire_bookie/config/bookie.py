@@ -118,6 +118,16 @@ def _bookie_id(value: str) -> str:
     return value
 
 
+def _machine(value: str) -> str:
+    """Return the name. ValueError if it is too long or cannot be printed."""
+    if len(value) > limits.MACHINE_CHARACTERS_MAX or not value.isprintable() or value != value.strip():
+        raise ValueError(
+            f"{value!r} is not a name of a machine; use at most {limits.MACHINE_CHARACTERS_MAX} printable characters, "
+            "e.g. the name of the host or of the Kubernetes node"
+        )
+    return value
+
+
 class BookieConfig(
     HttpServerConfig, MetadataAccessConfig, BookieSecurityConfig, LedgerClientConfig, AutoRecoveryConfig, StorageConfig
 ):
@@ -133,6 +143,12 @@ class BookieConfig(
     listen: str = Field("0.0.0.0", alias="listeningAddress", description="address to listen on")
     advertise: str = Field(
         "", alias="advertisedAddress", description="host that clients connect to; default: host name"
+    )
+    machine: Annotated[str, AfterValidator(_machine)] = Field(
+        "",
+        alias="bookieMachine",
+        description="name of the machine, which fails with all its bookies: copies of an entry are put on distinct "
+        "machines; default: the host that clients connect to",
     )
     bookie_id: Annotated[str, AfterValidator(_bookie_id)] = Field(
         "", alias="bookieId", description="id of a new bookie; empty: according to bookieIdScheme"

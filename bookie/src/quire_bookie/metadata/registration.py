@@ -7,7 +7,7 @@ the store whatever the order of events; a RESYNC, or an unavailable store, cause
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from quire_bookie.env.background import start_background
@@ -44,6 +44,8 @@ class BookieRegistry:
         self._last_known: dict[BookieId, BookieServiceInfo] = {}
         self._last_users: dict[BookieAddress, BookieId] = {}
         """The bookie that registered last with each address."""
+        self._machines: dict[BookieId, str] | None = None
+        """Derived from the registrations when it is asked for; None after a change."""
         self._listeners: list[Callable[[], None]] = []
         self._behind = False
         """Whether a change has not been applied yet."""
@@ -74,6 +76,14 @@ class BookieRegistry:
     def service_info(self, bookie: BookieId) -> BookieServiceInfo | None:
         """Return the endpoints of a bookie; for an unregistered one, its last known endpoints."""
         return self._writable.get(bookie) or self._read_only.get(bookie) or self._last_known.get(bookie)
+
+    @property
+    def machines(self) -> Mapping[BookieId, str]:
+        """The machine of each bookie that is registered, or was since this registry was opened."""
+        if self._machines is None:
+            known = self._last_known | self._read_only | self._writable
+            self._machines = {bookie: machine for bookie, info in known.items() if (machine := info.machine)}
+        return self._machines
 
     def address_of(self, bookie: BookieId) -> BookieAddress | None:
         """Return the bookie's current or last known address of the BookKeeper protocol; None if it was never seen.
@@ -146,6 +156,7 @@ class BookieRegistry:
                 _log.warning("invalid registration ignored: %s", error)
         if info == known.get(bookie):
             return False
+        self._machines = None
         if info is None:
             del known[bookie]
         else:

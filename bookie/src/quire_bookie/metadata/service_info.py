@@ -19,6 +19,8 @@ HTTP = "http"
 """Also with TLS, which the extension shows."""
 TLS = "tls"
 """The extension of an endpoint with TLS."""
+MACHINE = "quire/machine"
+"""The property that names the bookie's machine; stock clients ignore it."""
 _BOOKIE_ENDPOINT_ID = "bookie"
 _PORT_MAX = 65535
 
@@ -58,6 +60,15 @@ class BookieServiceInfo:
     def http_endpoint(self) -> Endpoint | None:
         """The endpoint of the admin HTTP server, if it has one."""
         return next((endpoint for endpoint in self.endpoints if endpoint.protocol == HTTP), None)
+
+    @property
+    def machine(self) -> str:
+        """The machine that the bookie publishes, else the host of its address; empty if it has neither."""
+        named = self.properties.get(MACHINE)
+        if named:
+            return named
+        endpoint = self.bookie_endpoint
+        return "" if endpoint is None else endpoint.host.lower()
 
 
 def bookie_endpoint(host: str, port: int, *, tls: bool = False) -> Endpoint:

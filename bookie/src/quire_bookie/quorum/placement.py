@@ -1,11 +1,14 @@
 """Chooses bookies of an ensemble, replacements of lost ones, and moves of misplaced ones. Pure; the caller supplies
 candidates and weights.
 
-The place of a bookie is a path such as `/zone/rack` or `/rack`. The bookies of each write set are spread over zones
-first, then over racks; among equal candidates the choice is random, by weight. It depends only on the arguments and on
-what `Chance` returns: candidates are sorted first, because the order of a set of strings differs between processes.
+A machine may run several bookies, and fails with all of them. The place of a bookie is a path such as `/zone/rack` or
+`/rack`. The bookies of each write set are spread over machines first, then over zones and racks; among equal candidates
+the choice is random, by weight. A bookie in a rack or zone without a copy is always on a machine without one, so the
+order costs no rack. The choice depends only on the arguments and on what `Chance` returns: candidates are sorted first,
+because the order of a set of strings differs between processes.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -18,19 +21,29 @@ from quire_bookie.quorum.write_set import write_sets
 DEFAULT_PLACE = "/default-rack"
 _WEIGHT_MULTIPLE_MAX = 3  # of the median: a new, empty bookie must not take all new ledgers
 _ATTEMPTS_MAX = 20  # at an ensemble that satisfies enforced rules; each begins with other bookies
+_ATTEMPTS_APART_MAX = 3  # at one on distinct machines, if that is only preferred: with E = Qw the first decides
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Places and weights of the bookies. A bookie without a place is in the default rack."""
+    """Places, weights and machines of the bookies. A bookie without a place is in the default rack."""
 
     places: Mapping[BookieId, str] = field(default_factory=dict)
     weights: Mapping[BookieId, float] = field(default_factory=dict)
     """Free bytes, or any other measure. A bookie without a weight has the median; if empty, all weights are equal."""
+    machines: Mapping[BookieId, str] = field(default_factory=dict)
 
     def rack_of(self, bookie: BookieId) -> str:
         """Return the whole place: racks of the same name in different zones are different racks."""
         return self.places.get(bookie, DEFAULT_PLACE)
+
+    def machine_of(self, bookie: BookieId) -> str:
+        """Return the machine; if it is unknown, the host in an id of the form `host:port`, or the id itself."""
+        return self.machines.get(bookie) or bookie.rpartition(":")[0] or bookie
+
+    def machine_count(self, bookies: Collection[BookieId]) -> int:
+        """Return on how many machines the bookies are."""
+        return len({self.machine_of(bookie) for bookie in bookies})
 
     def zone_of(self, bookie: BookieId) -> str:
         """Return the first part of a place with several parts; empty for a place without zones."""
@@ -40,23 +53,25 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SpreadRules:
-    """The number of racks and zones over which each write set should be spread, as far as Qw allows."""
+    """The number of racks, zones and machines over which each write set should be spread, as far as Qw allows."""
 
     racks_min: int = 1
     zones_min: int = 1
     enforce: bool = False
-    """Never choose an ensemble or a replacement that breaks these rules."""
+    """Never choose an ensemble or a replacement that breaks the rules of racks and zones."""
+    machines_min: int = 1
+    distinct_machines: bool = False
+    """Never choose an ensemble or a replacement that puts two bookies of a write set on one machine."""
+
+    @property
+    def enforced(self) -> "SpreadRules":
+        """The rules of racks and zones that no choice may break."""
+        return SpreadRules(self.racks_min, self.zones_min) if self.enforce else SpreadRules()
 
 
 def is_spread(ensemble: Sequence[BookieId], write_quorum: int, cluster: Cluster, rules: SpreadRules) -> bool:
     """Return whether every write set satisfies the rules."""
-    for positions in write_sets(len(ensemble), write_quorum):
-        members = [ensemble[position] for position in positions]
-        if len({cluster.rack_of(bookie) for bookie in members}) < min(write_quorum, rules.racks_min):
-            return False
-        if len({cluster.zone_of(bookie) for bookie in members}) < min(write_quorum, rules.zones_min):
-            return False
-    return True
+    return lack_of_spread(ensemble, write_quorum, cluster, rules) == 0
 
 
 def choose_ensemble(
@@ -71,25 +86,31 @@ def choose_ensemble(
 ) -> tuple[BookieId, ...]:
     """Choose `size` distinct candidates; those to avoid only if the others do not suffice. `write_quorum`: or `size`.
 
+    An ensemble that uses a machine twice in a write set is chosen only if no other is found.
     NotEnoughBookiesError if there are fewer than `size` candidates, or no ensemble satisfies enforced rules.
     """
     if len(set(candidates)) < size:
         raise NotEnoughBookiesError(f"{size} writable bookies are needed, {len(set(candidates))} are registered")
     choice = _Choice(chance, write_quorum or size, cluster, rules)
     preferred = set(candidates) - set(avoid)
-    for _ in range(_ATTEMPTS_MAX if rules.enforce else 1):
+    kept: tuple[BookieId, ...] | None = None
+    for _ in range(_ATTEMPTS_MAX if rules.enforce or rules.distinct_machines else _ATTEMPTS_APART_MAX):
         for tiers in ((preferred,), (preferred, set(candidates)), (set(candidates),)):
             chosen = _fill(choice, [None] * size, range(size), tiers)
             if None in chosen:
                 continue
             ensemble = tuple(bookie for bookie in chosen if bookie is not None)
             assert len(ensemble) == size == len(set(ensemble)), "an ensemble has no bookie twice"
-            if not rules.enforce or is_spread(ensemble, choice.write_quorum, cluster, rules):
+            if not is_spread(ensemble, choice.write_quorum, cluster, rules.enforced):
+                continue
+            apart = SpreadRules(machines_min=cluster.machine_count(tiers[-1]))
+            if is_spread(ensemble, choice.write_quorum, cluster, apart):
                 return ensemble
-    raise NotEnoughBookiesError(
-        f"no {size} of the {len(set(candidates))} registered bookies are spread over {rules.racks_min} racks and "
-        f"{rules.zones_min} zones"
-    )
+            kept = kept or ensemble
+            break  # only an enforced rule has priority over avoiding a bookie
+    if kept is None:
+        raise NotEnoughBookiesError(_lack_text(choice, candidates, size))
+    return kept
 
 
 def choose_replacements(
@@ -117,11 +138,16 @@ def choose_replacements(
                 seats[position] = ensemble[position]
         seats = _fill(choice, seats, sorted(lost), (outside & wanted,))
     chosen = {position: bookie for position in sorted(lost) if (bookie := seats[position]) is not None}
-    if rules.enforce:
-        for position in list(chosen):
-            changed = [chosen.get(p, bookie) for p, bookie in enumerate(ensemble)]
-            if chosen[position] != ensemble[position] and not is_spread(changed, choice.write_quorum, cluster, rules):
-                del chosen[position]
+    for position in list(chosen):
+        changed = [chosen.get(p, bookie) for p, bookie in enumerate(ensemble)]
+        if chosen[position] == ensemble[position]:
+            continue
+        # A position that is left out keeps its lost bookie, which may come back.
+        beside = {cluster.machine_of(bookie) for bookie in _sharing(choice, changed, position)}
+        if (rules.distinct_machines and cluster.machine_of(chosen[position]) in beside) or not is_spread(
+            changed, choice.write_quorum, cluster, rules.enforced
+        ):
+            del chosen[position]
     assert all(bookie in outside or bookie == ensemble[position] for position, bookie in chosen.items())
     return chosen
 
@@ -148,6 +174,20 @@ class _Choice:
         return candidates[-1]
 
 
+def _lack_text(choice: _Choice, candidates: Collection[BookieId], size: int) -> str:
+    """Describe enforced rules that no ensemble satisfies."""
+    rules, found = choice.rules, []
+    if rules.enforce:
+        found.append(f"spread over {rules.racks_min} racks and {rules.zones_min} zones")
+    if rules.distinct_machines:
+        machines = choice.cluster.machine_count(candidates)
+        found.append(
+            f"distinct machines for the {choice.write_quorum} copies of an entry (there are {machines} machines: start "
+            "bookies on others, lower the quorums, or set enforceReplicasOnDistinctMachines=false to put copies on one)"
+        )
+    return f"no {size} of the {len(set(candidates))} registered bookies satisfy: {'; '.join(found)}"
+
+
 def _fill(
     choice: _Choice,
     seats: Sequence[BookieId | None],
@@ -159,36 +199,56 @@ def _fill(
     for position in positions:
         for tier in tiers:
             free = set(tier) - set(seats)
-            if seats[position] is None and free:
-                seats[position] = choice.among(_least_crowded(choice, seats, position, sorted(free)))
+            if seats[position] is None and (best := _least_crowded(choice, seats, position, sorted(free))):
+                seats[position] = choice.among(best)
     return seats
 
 
 def _least_crowded(
     choice: _Choice, seats: Sequence[BookieId | None], position: int, candidates: list[BookieId]
 ) -> list[BookieId]:
-    """Return the candidates whose zone, then rack, is rarest among bookies that share a write set with `position`."""
-    cluster, size = choice.cluster, len(seats)
-    if not cluster.places:
+    """Return the candidates whose machine, zone and rack are rarest among those that share a write set with `position`.
+
+    The machine counts first, then the zone. None if machines must be distinct and no candidate is on another one.
+    """
+    cluster = choice.cluster
+    present = {*candidates, *(bookie for bookie in seats if bookie is not None)}
+    if not candidates or (not cluster.places and cluster.machine_count(present) == len(present)):
         return candidates
-    sharing = [
+    sharing = _sharing(choice, seats, position)
+    machines = Counter(map(cluster.machine_of, sharing))
+    zones = Counter(map(cluster.zone_of, sharing))
+    racks = Counter(map(cluster.rack_of, sharing))
+    crowds = {
+        one: (machines[cluster.machine_of(one)], zones[cluster.zone_of(one)], racks[cluster.rack_of(one)])
+        for one in candidates
+    }
+    least = min(crowds.values())
+    if choice.rules.distinct_machines and least[0]:
+        return []
+    return [one for one, crowd in crowds.items() if crowd == least]
+
+
+def _sharing(choice: _Choice, seats: Sequence[BookieId | None], position: int) -> list[BookieId]:
+    """Return the bookies at other positions that share a write set with `position`."""
+    size = len(seats)
+    return [
         bookie
         for other, bookie in enumerate(seats)
-        if bookie is not None and min((other - position) % size, (position - other) % size) < choice.write_quorum
+        if bookie is not None
+        and other != position
+        and min((other - position) % size, (position - other) % size) < choice.write_quorum
     ]
-    zones = [cluster.zone_of(bookie) for bookie in sharing]
-    racks = [cluster.rack_of(bookie) for bookie in sharing]
-    crowds = [(zones.count(cluster.zone_of(one)), racks.count(cluster.rack_of(one))) for one in candidates]
-    return [one for one, crowd in zip(candidates, crowds, strict=True) if crowd == min(crowds)]
 
 
 def lack_of_spread(ensemble: Sequence[BookieId], write_quorum: int, cluster: Cluster, rules: SpreadRules) -> int:
-    """Return how many racks and zones all write sets together lack; 0 if the rules are satisfied."""
+    """Return how many racks, zones and machines all write sets together lack; 0 if the rules are satisfied."""
     lack = 0
     for positions in write_sets(len(ensemble), write_quorum):
         members = [ensemble[position] for position in positions]
         lack += max(0, min(write_quorum, rules.racks_min) - len({cluster.rack_of(bookie) for bookie in members}))
         lack += max(0, min(write_quorum, rules.zones_min) - len({cluster.zone_of(bookie) for bookie in members}))
+        lack += max(0, min(write_quorum, rules.machines_min) - cluster.machine_count(members))
     return lack
 
 
@@ -200,7 +260,7 @@ def best_move(
     cluster: Cluster,
     rules: SpreadRules,
 ) -> tuple[int, BookieId] | None:
-    """Return the position and its new bookie that leave the fewest racks and zones missing; None if no move helps.
+    """Return the position and its new bookie that leave the least lack of spread; None if no move helps.
 
     Chooses at random among equally good moves, so that not all ledgers go to one bookie.
     """

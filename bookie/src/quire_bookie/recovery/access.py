@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from collections.abc import Collection
 
 from quire_bookie.client.bookie_choice import BookieChoice
-from quire_bookie.client.free_space import FreeSpace
 from quire_bookie.client.hole_marks import HoleMarks
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.pool import ConnectionPool
 from quire_bookie.client.links.single_requests import BookieSpace, ask_entries, ask_id_report, ask_space, ask_token
+from quire_bookie.client.placement_view import PlacementView
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
@@ -62,23 +63,13 @@ class ClusterAccess:
         self.nodes = LedgerNodes(metadata)
         self.pool = ConnectionPool(registry.address_of, client_settings, security, own_links)
         self._racks = racks
-        self._free_space = (
-            FreeSpace(registry, client_settings.free_space_interval_s, client_settings.read_timeout_s, security)
-            if client_settings.placement_by_free_space
-            else None
-        )
-        self.rules = SpreadRules(
-            client_settings.placement_racks_min,
-            client_settings.placement_zones_min,
-            client_settings.placement_enforced,
-        )
+        self._placement = PlacementView(registry, racks, client_settings, security)
         self.bookies = BookieChoice(
             registry,
             lambda: self.pool.suspects,
             lambda: self.pool.quarantined,
             chance,
-            lambda: self.cluster,
-            self.rules,
+            self._placement,
         )
         self.marks = UnderReplication(metadata, clock)
         self.drains = Drains(metadata)
@@ -124,8 +115,17 @@ class ClusterAccess:
 
     @property
     def cluster(self) -> Cluster:
-        """The racks of the bookies from the rack map, and their free space if placement uses it."""
-        return Cluster(self._racks.places, {} if self._free_space is None else self._free_space.weights)
+        """The machines and racks of the bookies, and their free space if placement uses it."""
+        return self._placement.cluster
+
+    @property
+    def rules(self) -> SpreadRules:
+        """The rules of placement for the bookies that are writable now."""
+        return self._placement.rules
+
+    def permitted_beside(self, members: Collection[BookieId]) -> frozenset[BookieId]:
+        """Return the writable bookies that placement lets join these."""
+        return self._placement.permitted_beside(members)
 
     @property
     def registered(self) -> frozenset[BookieId]:
@@ -208,7 +208,6 @@ class ClusterAccess:
         await self._hole_marks.close()
         await self.http.close()
         await self.pool.close()
-        if self._free_space is not None:
-            await self._free_space.close()
+        await self._placement.close()
         await self._racks.close()
         await self.registry.close()

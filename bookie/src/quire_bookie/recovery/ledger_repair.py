@@ -534,7 +534,8 @@ class LedgerRepair:
                     served = await self._is_sent_to(handle, named, extent)
         seen = TailObservation(segment, gone, named, lags, lac, leaving, narrow, served)
         now_s = asyncio.get_running_loop().time()
-        return self.tails.advise(handle.ledger, seen, self._access.registry.writable, now_s)
+        candidates = self._access.permitted_beside(set(segment.ensemble) - gone - leaving)
+        return self.tails.advise(handle.ledger, seen, candidates, now_s)
 
     async def _extent(self, handle: LedgerHandle, segment: Segment, mark: Mark) -> EntryId | None:
         """Return the extent, see `OpenTails.extent`; None if a bookie does not report the entries that it holds."""

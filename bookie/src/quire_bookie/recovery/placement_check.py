@@ -1,12 +1,16 @@
-"""Counts ledgers whose ensembles violate the rules of racks and zones; marks them if configured. Moves nothing."""
+"""Counts ledgers whose ensembles violate the rules of machines, racks and zones; marks them if configured.
+
+Moves nothing.
+"""
 
 import logging
+from dataclasses import replace
 
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, LedgerMetadata
-from quire_bookie.quorum.placement import best_move, lack_of_spread
+from quire_bookie.quorum.placement import SpreadRules, best_move, lack_of_spread
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments
@@ -30,9 +34,10 @@ class PlacementCheck:
         """
         access = self._access
         found = 0
-        if not access.cluster.places:
+        cluster = access.cluster
+        if not cluster.places and cluster.machine_count(cluster.machines) == len(cluster.machines):
             self._stats.ledgers_misplaced = 0
-            return 0  # without a rack map all bookies are in one rack, and no ensemble could be better
+            return 0  # one rack, and each bookie has its own machine: no ensemble could be better
         async for folder in ledger_folders(access.metadata):
             async for page in access.metadata.scan(folder):
                 for node in page:
@@ -52,16 +57,22 @@ class PlacementCheck:
                         self._stats.marks_made += await access.marks.mark(ledger, movable, again=False)
         self._stats.placement_checks += 1
         self._stats.ledgers_misplaced = found
-        _log.info("%d ledgers violate the rules of racks and zones", found)
+        _log.info("%d ledgers violate the rules of machines, racks and zones", found)
         return found
 
 
 def is_misplaced(access: ClusterAccess, metadata: LedgerMetadata) -> bool:
     """Return whether any ensemble violates the rules, including that of a segment that is still written."""
+    cluster, rules = access.cluster, _rules(access)
     return any(
-        lack_of_spread(segment.ensemble, metadata.write_quorum, access.cluster, access.rules) > 0
-        for segment in metadata.segments
+        lack_of_spread(segment.ensemble, metadata.write_quorum, cluster, rules) > 0 for segment in metadata.segments
     )
+
+
+def _rules(access: ClusterAccess) -> SpreadRules:
+    """Return the rules that an ensemble could satisfy: without a rack map all bookies are in one rack."""
+    rules = access.rules
+    return rules if access.cluster.places else replace(rules, racks_min=1, zones_min=1)
 
 
 def misplaced(
@@ -69,11 +80,10 @@ def misplaced(
 ) -> list[ReplicaReport]:
     """Return for each settled fragment that violates the rules the replica to move first, if a bookie can take it."""
     found = []
+    cluster, rules = access.cluster, _rules(access)
     candidates = access.registry.writable - frozenset(access.pool.suspects) - leaving
     for fragment in closed_fragments(metadata):
-        move = best_move(
-            fragment.ensemble, fragment.write_quorum, candidates, access.chance, access.cluster, access.rules
-        )
+        move = best_move(fragment.ensemble, fragment.write_quorum, candidates, access.chance, cluster, rules)
         if move is not None:
             whole = ((fragment.first, fragment.last),)
             found.append(ReplicaReport(fragment, move[0], Health.MISPLACED, whole, target=move[1]))

@@ -46,7 +46,7 @@ class RecoveryStats:
     """Completed checks for ledgers below the configured number of copies."""
     placement_checks: int = 0
     ledgers_misplaced: int = 0
-    """Ledgers that violate the rules of racks and zones, at the last placement check."""
+    """Ledgers that violate the rules of machines, racks and zones, at the last placement check."""
     replicas_relocated: int = 0
     """Replicas moved to satisfy the rules of racks and zones."""
     ledgers_unreadable: int = 0

@@ -27,7 +27,7 @@ from quire_bookie.env.reserved_disk import ReservedDisk
 from quire_bookie.env.sockets import notice_dead_peers
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
-from quire_bookie.metadata.service_info import BookieAddress, BookieServiceInfo, bookie_endpoint, http_endpoint
+from quire_bookie.metadata.service_info import MACHINE, BookieAddress, BookieServiceInfo, bookie_endpoint, http_endpoint
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
 from quire_bookie.server.requests.bookie import Bookie
@@ -106,7 +106,9 @@ class RunningBookie:
         endpoints = [bookie_endpoint(settings.advertise, port, tls=parts.guard.offers_tls)]
         if settings.http_port > 0:
             endpoints.append(http_endpoint(settings.advertise, settings.http_port, tls=settings.http_tls))
-        self.registration = BookieRegistration(metadata, self.bookie_id, BookieServiceInfo(tuple(endpoints)))
+        properties = {MACHINE: settings.machine} if settings.machine else {}
+        info = BookieServiceInfo(tuple(endpoints), properties)
+        self.registration = BookieRegistration(metadata, self.bookie_id, info)
         self.garbage_collection = garbage_collection_of(
             self.storage,
             metadata,

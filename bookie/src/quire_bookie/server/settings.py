@@ -25,6 +25,8 @@ class BookieSettings:
     listen: str = "0.0.0.0"
     port: int = 3181
     advertise: str = "localhost"
+    machine: str = ""
+    """Published as the failure domain; empty: the host `advertise`."""
     bookie_id: BookieId | None = None
     """Id of a new bookie; None: `advertise` and a random suffix."""
     bookie_id_is_set: bool = False

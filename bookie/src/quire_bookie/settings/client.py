@@ -146,6 +146,12 @@ class ClientSettings:
         "bookkeeperClientEnforceMinNumRacksPerWriteQuorum",
         "never create a ledger or replace a bookie in violation of the two minima",
     )
+    distinct_machines: bool = setting(
+        False,
+        "enforceReplicasOnDistinctMachines",
+        "never put two copies of an entry on one machine, see bookieMachine; with fewer machines than the write quorum "
+        "new ledgers have fewer copies, at least the ack quorum; false: copies share one only if there are too few",
+    )
     placement_by_free_space: bool = setting(
         False, "bookkeeperDiskWeightBasedPlacementEnabled", "prefer bookies with more free space for new ledgers"
     )

@@ -123,8 +123,13 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     client = await LedgerClient.open(metadata, bookies, clock=clock, chance=chance)
     undo.push_async_callback(client.close)
     needed = settings.topics.ledger.ensemble_size
-    if len(client.writable_bookies) < needed:
-        log.warning("%d bookies are writable; topics need %d", len(client.writable_bookies), needed)
+    if client.ensemble_max < needed:
+        log.warning(
+            "%d bookies are writable, an ensemble can have %d; topics need %d",
+            len(client.writable_bookies),
+            client.ensemble_max,
+            needed,
+        )
     broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
     undo.push_async_callback(broker.stop)
     return broker

@@ -154,12 +154,12 @@ class Ledgers(Protocol):
     """Creates, opens and deletes ledgers."""
 
     @property
-    def writable_bookies(self) -> frozenset[BookieId]:
-        """Bookies that accept new ledgers, as far as known."""
+    def ensemble_max(self) -> int:
+        """The number of bookies that the largest ensemble could have now, as far as known."""
         ...
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> object:
-        """Call `listener` when the set of writable bookies changes."""
+        """Call `listener` when the set of writable bookies, or their machines, changes."""
         ...
 
     async def create_ledger(

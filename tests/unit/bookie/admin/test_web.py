@@ -201,6 +201,7 @@ async def test_the_cluster_is_shown_as_the_metadata_has_it(admin: Admin) -> None
     asked = await admin.get("/api/v1/bookie/list_bookie_info")
     assert asked[bookie] == f": {{Free: {space['freeSpace']}, Total: {space['totalSpace']}}}"
     assert asked["ClusterInfo"] == asked[bookie]
+    assert await admin.get("/api/v1/quire/places") == {bookie: {"machine": "127.0.0.1", "rack": "/default-rack"}}
 
 
 async def test_the_sanity_check_writes_to_this_bookie_and_deletes_its_ledger(admin: Admin) -> None:

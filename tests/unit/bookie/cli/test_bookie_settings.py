@@ -35,6 +35,7 @@ OTHER: dict[str, Any] = STORAGE | {
     "rack_annotation": "example.com/zone",
     "rack_wait_s": 7,
     "bookie_id": "a-bookie",
+    "machine": "machine-7",
     "bookie_id_scheme": "storage",
     "use_host_name_as_bookie_id": False,
 }

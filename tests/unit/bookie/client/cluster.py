@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from quire_bookie.client import LedgerClient, LedgerWriter
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata import layout
-from quire_bookie.metadata.service_info import BookieServiceInfo, bookie_endpoint, encode_service_info
+from quire_bookie.metadata.service_info import MACHINE, BookieServiceInfo, bookie_endpoint, encode_service_info
 from quire_bookie.model import BookieId, EntryId
 from quire_bookie.settings.client import ClientSettings
 from tests.sim.loop import Node, SimLoop, simulate
@@ -63,19 +63,19 @@ class Cluster:
         self._clients: list[LedgerClient] = []
         self._seed = seed
 
-    async def start_bookie(self, name: str) -> FakeBookie:
-        """Start a bookie that listens and is registered."""
+    async def start_bookie(self, name: str, machine: str = "") -> FakeBookie:
+        """Start a bookie that listens and is registered, on its own machine unless one is named."""
         bookie = FakeBookie(name)
         self.bookies[BookieId(name)] = bookie
-        await self.restart_bookie(name)
+        await self.restart_bookie(name, machine)
         return bookie
 
-    async def restart_bookie(self, name: str) -> None:
+    async def restart_bookie(self, name: str, machine: str = "") -> None:
         """Listen (again), at the same address."""
         node = self.loop.start_node(name)
         self._nodes[BookieId(name)] = node
         await self.loop.run_on(node, self.bookies[BookieId(name)].start(3181))
-        info = BookieServiceInfo((bookie_endpoint(name, 3181),))
+        info = BookieServiceInfo((bookie_endpoint(name, 3181),), {MACHINE: machine} if machine else {})
         self.metadata.write(layout.writable_path(BookieId(name)), encode_service_info(info), None)
 
     def kill_bookie(self, bookie: BookieId) -> None:

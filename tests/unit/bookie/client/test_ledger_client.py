@@ -1,18 +1,23 @@
 """Tests creating, listing and deleting ledgers, and the choice of their bookies."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from quire_bookie.client import LedgerClient
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, LedgerError, NoSuchLedgerError, NotEnoughBookiesError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import Versioned
+from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import LEDGER_TOKEN, BookieId, LedgerId, LedgerMetadata, LedgerState
+from quire_bookie.quorum.wanted_copies import missing_copies
 from quire_bookie.settings.client import ClientSettings
-from tests.unit.bookie.client.cluster import Cluster, run
+from tests.sim.metadata import SimMetadataStore
+from tests.unit.bookie.client.cluster import QUICK, Cluster, run
 
 
 async def _create(client: LedgerClient, size: int = 3) -> LedgerId:
@@ -157,3 +162,53 @@ def test_one_client_runs_one_recovery_of_a_ledger_at_a_time(monkeypatch: pytest.
         assert most == [1, 1, 1]
 
     run(scenario)
+
+
+# ---- several bookies on one machine
+APART = replace(QUICK, distinct_machines=True)
+
+
+async def start_pairs(cluster: Cluster, machines: int) -> None:
+    """Start two bookies on each machine m1, m2 and so on."""
+    for number in range(2 * machines):
+        await cluster.start_bookie(f"p{number}", f"m{number // 2 + 1}")
+    await asyncio.sleep(1)
+
+
+def test_no_two_bookies_of_a_new_ledger_are_on_one_machine() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        await start_pairs(cluster, 3)
+        for _ in range(30):
+            (segment,) = (await client.read_metadata(await _create(client))).segments
+            assert {int(bookie[1:]) // 2 for bookie in segment.ensemble} == {0, 1, 2}
+
+    run(scenario, bookies=0)
+
+
+def test_with_too_few_machines_copies_share_one_unless_that_is_refused() -> None:
+    async def scenario(cluster: Cluster, client: LedgerClient) -> None:
+        await start_pairs(cluster, 2)
+        assert client.ensemble_max == 4
+        await _create(client)
+        strict = await cluster.client(APART)
+        assert strict.ensemble_max == 2
+        with pytest.raises(NotEnoughBookiesError, match="2 machines"):
+            await _create(strict)
+
+    run(scenario, bookies=0)
+
+
+def test_with_too_few_distinct_machines_a_ledger_that_may_be_narrow_has_a_copy_on_each() -> None:
+    async def scenario(cluster: Cluster, _: LedgerClient) -> None:
+        await start_pairs(cluster, 2)
+        client = await cluster.client(APART)
+        writer = await client.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2, fewer_bookies=True)
+        metadata = await client.read_metadata(writer.ledger_id)
+        assert (metadata.ensemble_size, metadata.write_quorum, missing_copies(metadata)) == (2, 2, 1)
+        assert {int(bookie[1:]) // 2 for bookie in metadata.segments[0].ensemble} == {0, 1}
+        assert await UnderReplication(SimMetadataStore(cluster.metadata), SystemClock()).read(writer.ledger_id)
+        await cluster.start_bookie("other", "m3")
+        await asyncio.sleep(1)
+        assert client.ensemble_max == 3
+
+    run(scenario, bookies=0)

@@ -8,6 +8,7 @@ import pytest
 from quire_bookie.metadata.layout import read_only_path, writable_path
 from quire_bookie.metadata.registration import BookieRegistry, bookie_of_path
 from quire_bookie.metadata.service_info import (
+    MACHINE,
     BookieAddress,
     BookieServiceInfo,
     bookie_endpoint,
@@ -159,3 +160,17 @@ async def test_the_last_address_of_a_bookie_that_left_is_used_until_another_one_
     server.remove(writable_path(A))
     await changes.next()
     assert (registry.address_of(A), registry.address_of(B)) == (BookieAddress("h", 1), None)
+
+
+async def test_machines_follow_the_registrations_and_outlive_them(
+    server: SimMetadata, store: SimMetadataStore, registry: BookieRegistry
+) -> None:
+    assert registry.machines == {A: "h"}
+    changes = Changes(registry)
+    named = encode_service_info(BookieServiceInfo((bookie_endpoint("h", 2),), {MACHINE: "node-1"}))
+    server.write(read_only_path(B), named, 99)
+    await changes.next()
+    assert registry.machines == {A: "h", B: "node-1"}
+    await store.delete(read_only_path(B))
+    await changes.next()
+    assert registry.machines == {A: "h", B: "node-1"}

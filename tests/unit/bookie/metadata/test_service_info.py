@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.service_info import (
+    MACHINE,
     BookieServiceInfo,
     Endpoint,
     bookie_endpoint,
@@ -75,3 +76,17 @@ def test_an_empty_value_means_that_the_id_is_the_address() -> None:
 def test_invalid_values_are_refused_with_our_own_error(value: bytes) -> None:
     with pytest.raises(MetadataFormatError):
         decode_service_info(value, BookieId("b"))
+
+
+@pytest.mark.parametrize(
+    ("info", "machine"),
+    [
+        (BookieServiceInfo((bookie_endpoint("Host.Example", 3181),)), "host.example"),
+        (BookieServiceInfo((bookie_endpoint("h", 3181),), {MACHINE: "node-7"}), "node-7"),
+        (BookieServiceInfo((bookie_endpoint("h", 3181),), {MACHINE: ""}), "h"),
+        (BookieServiceInfo((http_endpoint("h", 8000),)), ""),
+    ],
+    ids=["address", "published", "empty", "no address"],
+)
+def test_the_machine_is_the_published_one_or_the_host_of_the_address(info: BookieServiceInfo, machine: str) -> None:
+    assert decode_service_info(encode_service_info(info), BookieId("b")).machine == machine

@@ -18,6 +18,7 @@ from quire_bookie.quorum.placement import (
     is_spread,
     lack_of_spread,
 )
+from quire_bookie.quorum.write_set import write_sets
 from tests.sim.world import SimChance
 
 
@@ -239,3 +240,115 @@ def test_equally_good_moves_are_spread_over_the_bookies() -> None:
     assert len(chosen) > 4
     assert best_move(ensemble, 2, ensemble, SimChance(1), RACKS, rules) is None, "no bookie is free"
     assert best_move((BOOKIES[0], BOOKIES[1]), 2, BOOKIES, SimChance(1), RACKS, rules) is None, "it is spread"
+
+
+# ---- machines
+def _on_machines(**machines: str) -> Cluster:
+    return Cluster(machines={BookieId(name): machine for name, machine in machines.items()})
+
+
+_PAIRS = _on_machines(a="m1", b="m1", c="m2", d="m2", e="m3", f="m3")
+_APART = SpreadRules(machines_min=64, distinct_machines=True)
+
+
+@pytest.mark.parametrize("rules", [SpreadRules(), _APART], ids=["preferred", "enforced"])
+def test_no_two_copies_are_on_one_machine_while_there_are_enough(rules: SpreadRules) -> None:
+    seen = set()
+    for seed in range(100):
+        chosen = choose_ensemble(_bookies(*"abcdef"), 3, _chance(seed), cluster=_PAIRS, rules=rules)
+        assert {_PAIRS.machine_of(bookie) for bookie in chosen} == {"m1", "m2", "m3"}
+        seen |= set(chosen)
+    assert seen == _bookies(*"abcdef")
+
+
+def test_copies_share_a_machine_only_if_there_are_too_few_and_then_use_all_of_them() -> None:
+    for seed in range(50):
+        chosen = choose_ensemble(_bookies("a", "b", "c", "d"), 3, _chance(seed), cluster=_PAIRS)
+        assert {_PAIRS.machine_of(bookie) for bookie in chosen} == {"m1", "m2"}
+
+
+def test_too_few_machines_are_refused_if_the_rule_is_enforced() -> None:
+    with pytest.raises(NotEnoughBookiesError, match=r"3 copies .* 2 machines.*enforceReplicasOnDistinctMachines=false"):
+        choose_ensemble(_bookies("a", "b", "c", "d"), 3, _chance(), cluster=_PAIRS, rules=_APART)
+
+
+def test_bookies_to_avoid_are_used_for_distinct_machines_only_if_the_rule_is_enforced() -> None:
+    avoid = _bookies("e", "f")
+    for seed in range(20):
+        chosen = choose_ensemble(_bookies(*"abcdef"), 3, _chance(seed), avoid=avoid, cluster=_PAIRS)
+        assert not avoid & set(chosen)
+        strict = choose_ensemble(_bookies(*"abcdef"), 3, _chance(seed), avoid=avoid, cluster=_PAIRS, rules=_APART)
+        assert len(avoid & set(strict)) == 1
+
+
+def test_a_machine_without_a_copy_has_priority_over_a_balance_of_zones() -> None:
+    machines = {_A: "m1", _B: "m1", _C: "m2", _D: "m3", _E: "m4"}
+    cluster = Cluster({_A: "/east/1", _B: "/east/1", _C: "/west/1", _D: "/west/1", _E: "/west/1"}, machines=machines)
+    for seed in range(50):
+        chosen = choose_ensemble(_bookies(*"abcde"), 4, _chance(seed), cluster=cluster)
+        assert cluster.machine_count(chosen) == 4
+
+
+def test_striped_copies_on_two_machines_alternate() -> None:
+    for seed in range(50):
+        chosen = choose_ensemble(
+            _bookies("a", "b", "c", "d"), 4, _chance(seed), write_quorum=2, cluster=_PAIRS, rules=_APART
+        )
+        assert is_spread(chosen, 2, _PAIRS, _APART)
+
+
+def test_a_replacement_avoids_the_machines_that_keep_a_copy() -> None:
+    for seed in range(30):
+        assert choose_replacements(_bookies("b", "d", "f"), (_A, _C, _E), {2}, _chance(seed), cluster=_PAIRS) == {
+            2: BookieId("f")
+        }
+    shared = choose_replacements(_bookies("b", "d"), (_A, _C, _E), {2}, _chance(), cluster=_PAIRS)
+    assert shared.keys() == {2}
+    refused = choose_replacements(_bookies("b", "d"), (_A, _C, _E), {2}, _chance(), cluster=_PAIRS, rules=_APART)
+    assert refused == {}
+
+
+def test_copies_that_already_share_a_machine_do_not_prevent_a_repair_that_adds_no_other_such_pair() -> None:
+    ensemble = (_A, _B, _C)
+    for candidate, expected in (("d", {2: _D}), ("e", {2: _E})):
+        found = choose_replacements(_bookies(candidate), ensemble, {2}, _chance(), cluster=_PAIRS, rules=_APART)
+        assert found == expected
+    assert choose_replacements({_D}, ensemble, {1}, _chance(), cluster=_PAIRS, rules=_APART) == {}
+
+
+def test_the_machine_of_an_unknown_bookie_is_the_host_in_its_id_or_its_own() -> None:
+    cluster = _on_machines(a="m1")
+    assert cluster.machine_of(BookieId("bookie-1.example:3181")) == "bookie-1.example"
+    assert cluster.machine_of(BookieId("storage-12ab34cd")) == "storage-12ab34cd"
+
+
+def test_a_move_takes_a_copy_to_a_machine_without_one() -> None:
+    rules = SpreadRules(machines_min=3)
+    moves = {best_move((_A, _B, _C), 3, _bookies(*"abcdef"), SimChance(seed), _PAIRS, rules) for seed in range(40)}
+    assert moves == {(position, BookieId(name)) for position in (0, 1) for name in ("e", "f")}
+    assert best_move((_A, _B, _C), 3, _bookies(*"abcd"), SimChance(1), _PAIRS, rules) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.data())
+def test_enforced_machines_are_distinct_in_every_write_set_or_the_choice_is_refused(
+    seed: int, size: int, data: st.DataObject
+) -> None:
+    write_quorum = data.draw(st.integers(1, size))
+    machines = data.draw(st.lists(st.sampled_from(["m1", "m2", "m3", "m4"]), min_size=size, max_size=9))
+    cluster = Cluster(machines={BookieId(f"b{number}"): machine for number, machine in enumerate(machines)})
+    names = sorted(cluster.machines)
+    chance = _chance(seed)
+    try:
+        chosen = choose_ensemble(names, size, chance, write_quorum=write_quorum, cluster=cluster, rules=_APART)
+    except NotEnoughBookiesError:
+        assert size > 1 and cluster.machine_count(names) < size, "one bookie for each machine is always found"
+        return
+    for positions in write_sets(size, write_quorum):
+        assert cluster.machine_count([chosen[position] for position in positions]) == write_quorum
+    lost = {data.draw(st.integers(0, size - 1))}
+    replaced = choose_replacements(
+        names, chosen, lost, chance, avoid=chosen, write_quorum=write_quorum, cluster=cluster, rules=_APART
+    )
+    after = [replaced.get(position, bookie) for position, bookie in enumerate(chosen)]
+    assert is_spread(after, write_quorum, cluster, _APART)

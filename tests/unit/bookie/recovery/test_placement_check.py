@@ -4,7 +4,9 @@ import asyncio
 import json
 from dataclasses import replace
 
+from quire_bookie.metadata.layout import writable_path
 from quire_bookie.metadata.rack_map import RACK_MAP
+from quire_bookie.metadata.service_info import MACHINE, encode_service_info
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment
 from quire_bookie.quorum.placement import is_spread
 from quire_bookie.recovery.access import ClusterAccess
@@ -89,5 +91,46 @@ def test_replacements_are_weighed_by_free_space_only_where_that_is_wanted() -> N
         assert set(weighing.cluster.weights) == set(cluster.bookies)
         assert cluster.access.cluster.weights == {}
         await weighing.close()
+
+    run(scenario)
+
+
+async def move_to_machines(cluster: SmallCluster, *machines: str) -> None:
+    """Register the bookies again as on these machines."""
+    for bookie, machine in zip(cluster.bookies, machines, strict=True):
+        info = cluster.access.registry.service_info(bookie)
+        assert info is not None
+        value = encode_service_info(replace(info, properties={MACHINE: machine}))
+        cluster.world.metadata.write(writable_path(bookie), value, None)
+    await cluster.settle()
+
+
+def test_copies_on_one_machine_are_counted_and_moved_without_a_rack_map() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2)
+        check = PlacementCheck(cluster.access, cluster.stats)
+        assert await check.check() == 0, "each bookie has its own machine"
+        await move_to_machines(cluster, "m1", "m1", "m2", "m3")
+        assert await check.check() == 1
+        mark = await cluster.access.marks.read(LEDGER)
+        assert mark is not None and set(mark.bookies) < {a, b}
+        assert (await cluster.repair_marked(*mark.bookies)).verdict is Verdict.WHOLE
+        ((*members,),) = await ensembles(cluster)
+        assert d in members and cluster.access.cluster.machine_count(members) == 3
+        assert await check.check() == 0
+
+    run(scenario, settings=MOVING)
+
+
+def test_copies_that_share_a_machine_for_lack_of_others_are_no_violation_unless_it_is_enforced() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, _ = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(3)), last=2)
+        check = PlacementCheck(cluster.access, cluster.stats)
+        await move_to_machines(cluster, "m1", "m1", "m2", "m2")
+        assert await check.check() == 0
+        await move_to_machines(cluster, "m1", "m1", "m1", "m2")
+        assert await check.check() == 1, "the ledger is on one machine of two"
 
     run(scenario)

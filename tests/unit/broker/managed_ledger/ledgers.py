@@ -286,8 +286,8 @@ class FakeClient:
         self.listeners: list[Callable[[], None]] = []
 
     @property
-    def writable_bookies(self) -> frozenset[BookieId]:
-        return self.world.writable
+    def ensemble_max(self) -> int:
+        return len(self.world.writable)
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> Callable[[], None]:
         self.listeners.append(listener)

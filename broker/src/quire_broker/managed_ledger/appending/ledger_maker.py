@@ -56,7 +56,7 @@ class Availability:
     def now(self) -> RollConditions:
         """Return the present conditions for a rollover."""
         reachable = not self._lost and asyncio.get_running_loop().time() >= self._away_until_s
-        return RollConditions(reachable, len(self._client.writable_bookies))
+        return RollConditions(reachable, self._client.ensemble_max)
 
     def close(self) -> None:
         """Stop listening to session changes."""

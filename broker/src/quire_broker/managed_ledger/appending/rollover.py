@@ -40,12 +40,13 @@ class RollConditions:
     """External conditions of a rollover."""
 
     metadata_reachable: bool
-    writable_bookies: int
+    ensemble_max: int
+    """Bookies of the largest ensemble that could be created."""
 
 
 def may_roll(around: RollConditions, settings: ManagedLedgerSettings) -> bool:
     """Return whether a successor could be created now. Otherwise the open ledger is used until it `is_overgrown`."""
-    return around.metadata_reachable and around.writable_bookies >= settings.ensemble_size
+    return around.metadata_reachable and around.ensemble_max >= settings.ensemble_size
 
 
 def reason_to_roll(load: LedgerLoad, settings: ManagedLedgerSettings) -> RollReason | None:
