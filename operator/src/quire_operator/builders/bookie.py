@@ -39,6 +39,8 @@ from quire_operator.builders.toml import toml_text
 
 GRACE_S = 120
 """A shutdown flushes the write cache; a kill would only cause a replay."""
+MACHINE = "QUIRE_bookieMachine"
+"""Names the node in the registration: pods on one node fail together, whatever their zone."""
 CONFIG_HEAD = "Written by quire-operator from the resource of the same name; changes are put back."
 
 
@@ -137,6 +139,8 @@ def stateful_set(resource: Bookie, facts: BookieFacts) -> Manifest:
     arguments = ["bookie", "start", "--advertise", bookie_host(meta, "$(POD_NAME)")]
     ports, https = {"bookie": BOOKIE_PORT, "http": BOOKIE_HTTP_PORT}, is_https_only(spec.tls)
     main = container(spec.image or facts.default_image, arguments, ports, bookie_resources(spec), "/readyz", tls=https)
+    # A variable, not an argument: an image of an earlier version ignores it.
+    main["env"] = [*main["env"], {"name": MACHINE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
     claims = volume_claims(resource, facts)
     mounts = [{"name": claim["metadata"]["name"], "mountPath": _mount(claim)} for claim in claims]
     main["volumeMounts"] = [*main["volumeMounts"], *mounts]

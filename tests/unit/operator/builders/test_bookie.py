@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.config.bookie import BookieConfig
 from quire_operator.api.bookie import Bookie
 from quire_operator.builders.auto_recovery import recovery_children
-from quire_operator.builders.bookie import BookieFacts, bookie_children
+from quire_operator.builders.bookie import MACHINE, BookieFacts, bookie_children
 from tests.support.kube_resources import bookie
 
 FACTS = BookieFacts(replicas=3, default_image="quire/bookie:1")
@@ -144,7 +145,12 @@ def test_a_users_pod_template_is_kept_with_unknown_fields() -> None:
     assert found["metadata"]["labels"]["team"] == "a"
     assert found["metadata"]["labels"]["app.kubernetes.io/name"] == "quire-bookie", "the selector must match them"
     names = [variable["name"] for variable in found["spec"]["containers"][0]["env"]]
-    assert names == ["POD_NAME", "NODE_NAME", "TZ"]
+    assert names == ["POD_NAME", "NODE_NAME", MACHINE, "TZ"]
+
+
+def test_a_bookie_gets_the_node_as_its_machine() -> None:
+    assert {"name": MACHINE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in main()["env"]
+    assert "QUIRE_" + BookieConfig.key_of("machine") == MACHINE
 
 
 def test_the_selector_matches_only_pods_of_this_pool() -> None:
