@@ -89,7 +89,7 @@ def test_the_java_client_gets_index_and_time_of_each_message(
     publish(python_client, topic, 3)
     consumer = Program(tmp_path / "log", "java", "indexed", broker.url, "s", topic)
     try:
-        until(lambda: len(consumer.of("I")) == 4, lambda: f"{consumer.lines} {consumer.why()}", timeout_s=60)
+        until(lambda: len(consumer.of("I")) == 4, lambda: f"{consumer.lines} {consumer.why()}", timeout_s=120)
         consumer.end()
     finally:
         consumer.kill()
