@@ -3,6 +3,7 @@
 //! Every function processes whole buffers, holds the GIL, and is stateless. Arguments are checked before they are used:
 //! a wrong offset raises an exception and never causes a read or write outside a buffer.
 
+mod acks;
 mod adds;
 mod batches;
 mod buffers;
@@ -231,6 +232,7 @@ fn put_record(out: &mut [u8], at: usize, salt: u32, ledger: i64, id: i64, body: 
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(acks::take_acks, module)?)?;
     module.add_function(wrap_pyfunction!(adds::encode_adds, module)?)?;
     module.add_function(wrap_pyfunction!(adds::encode_copies, module)?)?;
     module.add_function(wrap_pyfunction!(adds::check_entries, module)?)?;

@@ -37,6 +37,7 @@ CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one
 PUBLISH_BYTES_MAX = 128 * MIB  # the same of all connections (maxMessagePublishBufferSizeInMB)
 SOCKET_WRITE_HIGH_BYTES = 4 * MIB  # above it nothing is dispatched to that connection
 SOCKET_WRITE_LOW_BYTES = 1 * MIB
+JOINED_WRITE_BYTES = 64 * 1024  # deliveries of one turn of the loop to one connection that are written at once
 CONNECTIONS_MAX = 10_000
 CONNECTIONS_PER_ADDRESS_MAX = 5_000  # of one client address
 REQUESTS_IN_FLIGHT_MAX = 5_000  # of one connection: lookups, producers, subscriptions; above it TooManyRequests
@@ -193,4 +194,4 @@ assert MESSAGE_BYTES_MAX + FRAME_PADDING_BYTES <= FRAME_BYTES_MAX + FRAME_LENGTH
 assert CONNECTION_PUBLISH_BYTES_MAX > MESSAGE_BYTES_MAX
 assert max(PEEK_BYTES_MAX, MESSAGE_BYTES_MAX) * 4 // 3 < FORWARD_ANSWER_BYTES_MAX, "base64 must fit a response"
 assert PUBLISH_BYTES_MAX >= CONNECTION_PUBLISH_BYTES_MAX
-assert SOCKET_WRITE_LOW_BYTES < SOCKET_WRITE_HIGH_BYTES
+assert JOINED_WRITE_BYTES < SOCKET_WRITE_LOW_BYTES < SOCKET_WRITE_HIGH_BYTES

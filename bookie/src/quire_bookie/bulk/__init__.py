@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain, plain_adds, plain_flushes, plain_messages, plain_reads
+from quire_bookie.bulk import plain, plain_acks, plain_adds, plain_flushes, plain_messages, plain_reads
 
 
 def _chosen() -> ModuleType:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         take_add_rows,
         take_adds,
     )
+    from quire_bookie.bulk.plain_acks import take_acks
     from quire_bookie.bulk.plain_adds import (
         check_batch,
         check_entries,
@@ -69,6 +70,7 @@ else:
     _messages = _steps if hasattr(_steps, "join_batch") else plain_messages
     join_batch, join_payloads = _messages.join_batch, _messages.join_payloads
     message_columns = _messages.message_columns
+    take_acks = (_steps if hasattr(_steps, "take_acks") else plain_acks).take_acks
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use; a bookie logs it when it starts."""
@@ -96,6 +98,7 @@ __all__ = [
     "split_batch",
     "store_entries",
     "store_rows",
+    "take_acks",
     "take_add_rows",
     "take_adds",
     "take_reads",

@@ -21,7 +21,7 @@ from quire_broker.errors import ServerError
 from quire_broker.managed_ledger.cursors.ack_set import unacked_mask
 from quire_broker.wire import commands
 from quire_broker.wire.entry import peek, seal
-from quire_broker.wire.frames import Frame, FrameDecoder, MessageFrame, SendRun, encode
+from quire_broker.wire.frames import AckRun, Frame, FrameDecoder, MessageFrame, SendRun, encode
 from quire_broker.wire.hot import encode_send
 from quire_broker.wire.kinds import PROTOCOL_VERSION, InitialPosition, Kind, LookupType, SubscriptionType
 from quire_broker.wire.payload import Message, batch_of, messages_of
@@ -151,8 +151,8 @@ class Connection(asyncio.Protocol):
     def _dispatch(self, frame: Frame) -> None:
         if isinstance(frame, MessageFrame):
             self._call_back(Kind.MESSAGE, frame.command.message.consumer_id, frame)
-        elif isinstance(frame, SendRun):
-            raise PeerProtocolError("the broker sent SEND, which only clients send")
+        elif isinstance(frame, SendRun | AckRun):
+            raise PeerProtocolError("the broker sent SEND or ACK, which only clients send")
         elif frame.type == Kind.PING:
             self.write(commands.PONG)
         elif frame.type == Kind.CONNECTED:

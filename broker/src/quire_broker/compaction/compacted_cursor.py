@@ -80,9 +80,21 @@ class CompactedCursor:
         mark = self._cursor.mark_delete
         return self._cursor.is_acknowledged(position) and (mark != self._floor or position > mark)
 
+    @property
+    def has_ack_sets(self) -> bool:
+        """Whether a batch is partly acknowledged."""
+        return self._cursor.has_ack_sets
+
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Return words of the unacknowledged messages of a partly acknowledged batch, else None."""
         return self._cursor.ack_set(position)
+
+    def read_cached(self, entries_max: int, bytes_max: int) -> Sequence[StoredEntry]:
+        """Return what `read` would if that needs no waiting, else nothing. The compacted ledger is not in the cache."""
+        reader = self._source.reader
+        if self._ahead is not None or (reader is not None and self._cursor.read_position <= reader.of.horizon):
+            return ()
+        return self._cursor.read_cached(entries_max, bytes_max)
 
     async def read(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Return the next unacknowledged entries; [] at the tail."""

@@ -3,7 +3,7 @@
 Never chooses the consumer of an entry and never changes the cursor: dispatchers and the subscription do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,6 +105,20 @@ class Consumer:
             return None
         self._reduce_unacked(found[0])
         return Pending(*found)
+
+    def release_all(self, positions: Iterable[Position]) -> tuple[list[tuple[int, int]], list[Position]]:
+        """Remove the held ones of these entries. Return their messages and slots, and which it did not hold."""
+        released: list[tuple[int, int]] = []
+        others: list[Position] = []
+        pop = self.pending.pop
+        for position in positions:
+            found = pop(position, None)
+            if found is None:
+                others.append(position)
+            else:
+                released.append(found)
+        self._reduce_unacked(sum([messages for messages, _ in released]))
+        return released, others
 
     def shrink(self, position: Position, remaining: int) -> int:
         """Note that `remaining` messages of a batch are unacknowledged. Return by how much that lowers the count."""

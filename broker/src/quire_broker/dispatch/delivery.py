@@ -15,7 +15,10 @@ from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Moved, Subsc
 
 @dataclass(slots=True)
 class Delivery:
-    """One entry sent to a consumer. `ack_set`: words of the unacknowledged batch indexes, None for all."""
+    """One entry sent to a consumer. `ack_set`: words of the unacknowledged batch indexes, None for all.
+
+    Consumers of several subscriptions may get the same object: do not change it.
+    """
 
     position: Position
     data: Buffer
@@ -121,6 +124,10 @@ class EntryCursor(Protocol):
         """Return the next unacknowledged entries; [] at the tail."""
         ...
 
+    def read_cached(self, entries_max: int, bytes_max: int) -> Sequence[StoredEntry]:
+        """Return what `read` would if that needs no waiting, else nothing. Other cursors may get the same sequence."""
+        ...
+
     def rewind(self) -> None:
         """Move the read position back behind the mark-delete position."""
         ...
@@ -131,6 +138,11 @@ class EntryCursor(Protocol):
 
     def is_acknowledged(self, position: Position) -> bool:
         """Return whether the whole entry is acknowledged."""
+        ...
+
+    @property
+    def has_ack_sets(self) -> bool:
+        """Whether a batch is partly acknowledged."""
         ...
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:

@@ -1,5 +1,8 @@
 """The read loop of all dispatchers: one task per subscription, one read in flight, parked while idle.
 
+A dispatcher at the tail is served without its task when the appended entries are in the cache and nothing else is due
+(`serve`, called by `TailTurns`); in every other case its task does a step.
+
 A step reads as many entries as the consumers have permits for and sends them; subclasses define how. While a read is
 awaited, consumers may come and go and a client may request a rewind. The code that does this sets `rewind_wanted` or
 increments `roster`, and the step checks both before it uses the entries that it read. A seek takes `step_lock`, so no
@@ -19,6 +22,7 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.limit import Rationing
+from quire_broker.dispatch.tail_turns import TailTurns
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
@@ -50,19 +54,24 @@ class DispatchStats:
         return self.message_rate.sample(self.messages_out, now_s)
 
 
-def hand_over(consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery], messages: int) -> int:
-    """Count one batch, for the consumer and for its subscription, and pass it to the consumer's session.
+def size_of(deliveries: Sequence[Delivery]) -> int:
+    """Return the bytes of a batch."""
+    return sum([len(delivery.data) for delivery in deliveries])
 
-    Returns its bytes.
-    """
-    size = sum([len(delivery.data) for delivery in deliveries])
-    for stats in (consumer.stats, ours):
-        stats.messages_out += messages
-        stats.entries_out += len(deliveries)
-        stats.bytes_out += size
-    consumer.messages_per_entry.add(len(deliveries), messages)
+
+def hand_over(
+    consumer: Consumer, ours: DispatchStats, deliveries: list[Delivery], messages: int, size_bytes: int
+) -> None:
+    """Count one batch, for the consumer and for its subscription, and pass it to the consumer's session."""
+    entries, theirs = len(deliveries), consumer.stats
+    theirs.messages_out += messages
+    theirs.entries_out += entries
+    theirs.bytes_out += size_bytes
+    ours.messages_out += messages
+    ours.entries_out += entries
+    ours.bytes_out += size_bytes
+    consumer.messages_per_entry.add(entries, messages)
     consumer.link.deliver(consumer.spec.consumer_id, deliveries, messages)
-    return size
 
 
 class Dispatcher:
@@ -78,6 +87,8 @@ class Dispatcher:
         """Called before each batch is counted."""
         self.ration = Rationing()
         """The messages and bytes that the rates permit now. A step delivers no more."""
+        self.turns = TailTurns()
+        """Serves it at the tail; a topic's subscriptions share it."""
         self.consumers: list[Consumer] = []
         self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
         self.filters: SubscriptionFilters | None = None
@@ -86,6 +97,7 @@ class Dispatcher:
         self.step_lock = asyncio.Lock()
         self.at_tail = False  # parked because there is nothing to read until the next append
         self._again = False
+        self._in_line = False
         self._retired = False
         self._parked: asyncio.Future[None] | None = None
 
@@ -93,6 +105,10 @@ class Dispatcher:
 
     async def step(self) -> bool:
         """Read and send once. Return False if nothing can be done until the loop is woken."""
+        raise NotImplementedError
+
+    def send_cached(self) -> bool:
+        """Read from the cache and send, if nothing else is due. Return whether everything is sent."""
         raise NotImplementedError
 
     def add(self, consumer: Consumer) -> None:
@@ -147,11 +163,33 @@ class Dispatcher:
             self._parked.set_result(None)
 
     def appended(self) -> None:
-        """Note that entries were appended. Wakes the loop only if it waits for an append."""
-        if self.at_tail:
-            self.wake()
-        else:
+        """Note that entries were appended: deliver them soon, if it waits for an append."""
+        if not self.at_tail:
             self._again = True
+        elif not self._in_line:
+            self._in_line = True
+            self.turns.join(self)
+
+    def serve(self) -> int:
+        """Deliver what was appended, or wake the loop for a step. Return the number of delivered entries.
+
+        No step is interrupted: the loop is parked, and nobody holds `step_lock`.
+        """
+        self._in_line = False
+        parked = self._parked
+        is_parked = self.at_tail and parked is not None and not parked.done() and not self.step_lock.locked()
+        if not is_parked or self._retired or self.filtering or not self.ration.is_unlimited():
+            self.wake()
+            return 0
+        before = self.stats.entries_out
+        try:
+            if not self.send_cached():
+                self.wake()
+        except Exception:
+            self.failed()
+            log.exception("could not deliver at the tail for %s of %s", self.cursor.name, self.ledger.name)
+            self.wake()
+        return self.stats.entries_out - before
 
     async def run(self) -> None:
         """Deliver until cancelled or retired. A failed read, of which nothing was sent, is retried with back-off."""
@@ -195,6 +233,11 @@ class Dispatcher:
         bytes_max = self.ration.bytes_at_once(self.settings.read_batch_bytes)
         return await self.cursor.read(entries_max=entries_max, bytes_max=bytes_max)
 
+    def read_cached(self, entries_max: int) -> Sequence[StoredEntry]:
+        """Return what `read_new` would, if that needs no waiting; empty if it does, or if there is nothing."""
+        self.stats.reads += 1
+        return self.cursor.read_cached(entries_max, self.settings.read_batch_bytes)
+
     def has_sent_all(self) -> bool:
         """Return whether nothing is left to send, and note that: the loop then waits for an append without a read."""
         self.at_tail = not self.held and not self.rewind_wanted and not self.cursor.has_more
@@ -205,13 +248,15 @@ class Dispatcher:
 
         Server-only markers, unreadable entries and those that a filter drops are added to `skipped`.
         """
-        try:
-            summary = peek(entry.data)
-        except PeerProtocolError as error:
-            log.warning("could not deliver entry %s of %s: %s", entry.position, self.ledger.name, error)
-            self.stats.unreadable_skipped += 1
-            skipped.append(entry.position)
-            return None
+        summary = entry.summary
+        if summary is None:
+            try:
+                summary = entry.summary = peek(entry.data)
+            except PeerProtocolError as error:
+                log.warning("could not deliver entry %s of %s: %s", entry.position, self.ledger.name, error)
+                self.stats.unreadable_skipped += 1
+                skipped.append(entry.position)
+                return None
         if summary.marker is not None:
             self.stats.markers_skipped += 1
             skipped.append(entry.position)
@@ -233,6 +278,11 @@ class Dispatcher:
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
         """Announce one batch, count it and pass it to the consumer's session."""
+        self.deliver_batch(consumer, deliveries, messages, size_of(deliveries))
+
+    def deliver_batch(self, consumer: Consumer, deliveries: list[Delivery], messages: int, size_bytes: int) -> None:
+        """Do the same; the size of the entries is known."""
         assert deliveries and messages > 0 and not consumer.removed
         self.on_delivery()
-        self.ration.charge(messages, hand_over(consumer, self.stats, deliveries, messages))
+        hand_over(consumer, self.stats, deliveries, messages, size_bytes)
+        self.ration.charge(messages, size_bytes)

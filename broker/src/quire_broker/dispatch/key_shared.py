@@ -6,6 +6,8 @@ the slot is draining. Entries that cannot be sent wait in the replay set, and la
 on the replay set (look-ahead) prevents that a slow consumer makes the broker read the whole topic.
 """
 
+from collections.abc import Sequence
+
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
@@ -97,6 +99,11 @@ class KeySharedDispatcher(SharedDispatcher):
         pending = super()._release_entry(consumer, position)
         self.holders.fewer(pending.slot, consumer)
         return pending
+
+    def _slots_released(self, consumer: Consumer, released: Sequence[tuple[int, int]]) -> None:
+        fewer = self.holders.fewer
+        for _, slot in released:
+            fewer(slot, consumer)
 
     def _open_to(self, slot: int) -> Consumer | None:
         """Return the consumer that may get an entry of the slot now, regardless of earlier entries that wait."""

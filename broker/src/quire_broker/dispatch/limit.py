@@ -19,20 +19,17 @@ _NO_LIMIT = float("inf")
 class DispatchLimit:
     """Counts deliveries. `use` changes the rate at any time; the caller then wakes dispatchers that wait."""
 
-    __slots__ = ("_messages", "_size_bytes", "rate")
+    __slots__ = ("_messages", "_size_bytes", "active", "rate")
 
     def __init__(self, rate: DispatchRate | None = None) -> None:
         self._set(rate or DispatchRate())
 
     def _set(self, rate: DispatchRate) -> None:
         self.rate = rate
+        self.active = rate.messages > 0 or rate.size_bytes > 0
+        """Whether there is a limit. A plain attribute: it is read for each delivery."""
         self._messages = RateLimit(rate.messages / rate.period_s, rate.period_s)
         self._size_bytes = RateLimit(rate.size_bytes / rate.period_s, rate.period_s)
-
-    @property
-    def active(self) -> bool:
-        """Whether there is a limit."""
-        return self.rate.messages > 0 or self.rate.size_bytes > 0
 
     def use(self, rate: DispatchRate) -> None:
         """Apply another rate. One that replaces a limit begins without a burst: it may change with each measurement."""
@@ -69,12 +66,19 @@ class Rationing:
         """How often delivery had to wait for messages and bytes of the first, the second and the third limit."""
         self._timer: asyncio.TimerHandle | None = None
 
+    def is_unlimited(self) -> bool:
+        """Return whether no limit applies, and note that: everything may be delivered."""
+        for limit in self.limits:
+            if limit.active:
+                return False
+        self.messages = self.size_bytes = _NO_LIMIT
+        return True
+
     def waits(self, wake: Callable[[], None]) -> bool:
         """Return whether nothing may be delivered now; then `wake` is called when something may be."""
-        active = [limit for limit in self.limits if limit.active]
-        if not active:
-            self.messages = self.size_bytes = _NO_LIMIT
+        if self.is_unlimited():
             return False
+        active = [limit for limit in self.limits if limit.active]
         waits_s = [wait_s for limit in self.limits for wait_s in limit.waits_s()]
         if any(waits_s):
             for place, wait_s in enumerate(waits_s):

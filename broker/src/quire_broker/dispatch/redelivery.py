@@ -107,10 +107,11 @@ class RedeliveryCounts:
         for position in positions:
             counts[position] = counts.get(position, 0) + 1
 
-    def forget(self, position: Position) -> None:
-        """Drop the count of an acknowledged entry."""
+    def forget_all(self, positions: Iterable[Position]) -> None:
+        """Drop the counts of acknowledged entries."""
         if self._counts:
-            self._counts.pop(position, None)
+            for position in positions:
+                self._counts.pop(position, None)
 
     def forget_through(self, last: Position) -> None:
         """Drop the counts of all entries up to and including `last`."""

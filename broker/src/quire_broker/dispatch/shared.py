@@ -126,17 +126,26 @@ class SharedDispatcher(Dispatcher):
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         """Release acknowledged entries, whichever consumer holds them."""
         waiting = self.blocked or len(self.replay) > 0
-        for position in positions:
+        was_blocked = consumer.blocked
+        released, others = consumer.release_all(positions)
+        if released:
+            waiting = waiting or was_blocked
+            self._fewer_unacked(sum([messages for messages, _ in released]))
+            self._slots_released(consumer, released)
+        for position in others:
             holder = self._holder(consumer, position)
             if holder is not None:
                 waiting = waiting or holder.blocked
                 self._release_entry(holder, position)
             else:
                 self.replay.discard(position)
-            self.counts.forget(position)
+        self.counts.forget_all(positions)
         consumer.stats.entries_acked += len(positions)
         if waiting:
             self.wake()
+
+    def _slots_released(self, consumer: Consumer, released: Sequence[tuple[int, int]]) -> None:
+        """Note that a consumer no longer holds entries: their messages, and slots on Key_Shared."""
 
     def partly_acknowledged(self, consumer: Consumer, position: Position, remaining: int) -> None:
         """Note that fewer messages of a batch are held."""
@@ -188,9 +197,7 @@ class SharedDispatcher(Dispatcher):
                 consumer.wait_writable(self.wake)
             return False
         self._take_due()
-        permits = sum([consumer.permits for consumer in ready])
-        mean = sum([consumer.messages_per_entry.mean for consumer in ready]) / len(ready)
-        count = self.ration.entries(entries_to_read(permits, mean, self.settings.read_batch_entries), mean)
+        count, mean = self._room_of(ready)
         self._arm_timer()
         progressed = bool(len(self.replay)) and await self._step_replay(count)
         if progressed or self.rewind_wanted:
@@ -219,12 +226,35 @@ class SharedDispatcher(Dispatcher):
                 return False
             assert len(self.held) == 0, "entries are read only when none are held"
             self.held.extend(entries)
+        return self._send_held(mean) and (bool(self.replay) or not self.has_sent_all())
+
+    def send_cached(self) -> bool:
+        """Read from the cache and send, if nothing else is due. Return whether everything is sent."""
+        if self.blocked or self.rewind_wanted or self.held or len(self.replay) or self.delayed:
+            return False
+        ready = [consumer for consumer in self.consumers if consumer.ready]
+        if not ready:
+            return False
+        count, mean = self._room_of(ready)
+        self.held.extend(self.read_cached(count))
+        if self.held:
+            self._send_held(mean)
+        return not self.replay and self.has_sent_all()
+
+    def _room_of(self, ready: list[Consumer]) -> tuple[int, float]:
+        """Return how many entries these consumers have permits for, and their mean number of messages."""
+        permits = sum([consumer.permits for consumer in ready])
+        mean = sum([consumer.messages_per_entry.mean for consumer in ready]) / len(ready)
+        return self.ration.entries(entries_to_read(permits, mean, self.settings.read_batch_entries), mean), mean
+
+    def _send_held(self, mean: float) -> bool:
+        """Send the entries that were read, as far as the permits allow. Return whether any is settled."""
         entries = list(self.held)
         taken = self._hand_out(entries[: self.ration.entries(len(entries), mean)], replayed=False)
         for _ in range(taken):
             self.held.popleft()
         self._arm_timer()
-        return taken > 0 and (bool(self.replay) or not self.has_sent_all())
+        return taken > 0
 
     def _look_ahead(self) -> int:
         per_consumer = self.settings.look_ahead_per_consumer * len(self.consumers)

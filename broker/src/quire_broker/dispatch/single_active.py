@@ -9,15 +9,18 @@ import asyncio
 from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.choice import active_index
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
 from quire_broker.dispatch.slots import plain_slot
+from quire_broker.dispatch.tail_turns import Batch
 from quire_broker.managed_ledger.cursors.ack_set import intersection
-from quire_broker.managed_ledger.position import Position
+from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import DispatchSettings
+from quire_broker.wire.entry import peek
 from quire_broker.wire.murmur import key_hash
 
 
@@ -161,6 +164,52 @@ class SingleActiveDispatcher(Dispatcher):
             self._send(consumer)
             return not self.has_sent_all()
         return True
+
+    def send_cached(self) -> bool:
+        """Read from the cache and send, if nothing else is due. Return whether everything is sent."""
+        consumer = self.serving
+        if consumer is None or self.rewind_wanted or self.held or not consumer.ready:
+            return False
+        count = entries_to_read(consumer.permits, consumer.messages_per_entry.mean, self.settings.read_batch_entries)
+        entries = self.read_cached(count)
+        batch = self._common_batch(consumer, entries) if entries else None
+        if batch is not None:
+            consumer.permits -= batch.messages
+            self.deliver_batch(consumer, batch.deliveries, batch.messages, batch.size_bytes)
+        elif entries:
+            self.held.extend(entries)
+            self._send(consumer)
+        return self.has_sent_all()
+
+    def _common_batch(self, consumer: Consumer, entries: Sequence[StoredEntry]) -> Batch | None:
+        """Return these entries as deliveries that other subscriptions may get, too.
+
+        None if this one gets only some of them, or parts of batches.
+        """
+        if consumer.spec.key_shared is not None or self.cursor.has_ack_sets:
+            return None
+        batch, epoch = self.turns.batch, consumer.epoch
+        if batch is None or batch.entries is not entries or batch.epoch != epoch:
+            batch = self._made_batch(entries, epoch)
+            if batch is None:
+                return None
+            self.turns.batch = batch
+        return batch if consumer.permits >= batch.messages else None
+
+    @staticmethod
+    def _made_batch(entries: Sequence[StoredEntry], epoch: int | None) -> Batch | None:
+        deliveries, messages, size_bytes = [], 0, 0
+        for entry in entries:
+            try:
+                summary = entry.summary = entry.summary or peek(entry.data)
+            except PeerProtocolError:
+                return None
+            if summary.marker is not None or entry.live is not None:
+                return None
+            messages += summary.num_messages
+            size_bytes += len(entry.data)
+            deliveries.append(Delivery(entry.position, entry.data, 0, None, epoch))
+        return Batch(entries, epoch, deliveries, messages, size_bytes)
 
     def _send(self, consumer: Consumer) -> None:
         held, cursor, epoch = self.held, self.cursor, consumer.epoch

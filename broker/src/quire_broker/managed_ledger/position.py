@@ -1,9 +1,10 @@
 """Positions in a managed ledger and the entries at them. Values only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quire_bookie.model import Buffer
+from quire_broker.wire.entry import EntrySummary
 
 
 class Position(NamedTuple):
@@ -33,3 +34,5 @@ class StoredEntry:
     data: Buffer
     live: tuple[int, ...] | None = None
     """Words whose set bits are the messages that compaction kept of a batch; None: all."""
+    summary: EntrySummary | None = field(default=None, compare=False, repr=False)
+    """Its metadata, once a dispatcher has read it: several subscriptions may get the same object."""

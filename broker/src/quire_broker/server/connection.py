@@ -44,6 +44,8 @@ class Handler(Protocol):
 
 # Reasons not to read, as bits of a plain int: checked once per message, where an enum's flags cost ten times as much.
 _PENDING, _BUDGET, _WRITES, _MEMORY, _RATE, _RECEIVER = 1, 2, 4, 8, 16, 32
+_COPIED_BYTES = 4096
+"""Buffers that are smaller on average are copied into one before they are written."""
 _OF_THE_PEER = _WRITES | _MEMORY
 """While only these reasons apply, the peer causes its own silence."""
 
@@ -86,6 +88,10 @@ class Connection(asyncio.Protocol):
         self._alive_checks: list[asyncio.Future[bool]] = []
         self._when_writable: list[Callable[[], None]] = []
         self._waits_for_memory = False
+        self._joined: list[Buffer] = []
+        """What `write_joined` got in this turn of the loop, and its bytes; it precedes everything written later."""
+        self._joined_bytes = 0
+        self._flush_is_due = False
         self._frames: deque[Frame] = deque()
         """Frames of received buffers that are not handled yet."""
         self._throttled = False
@@ -147,6 +153,7 @@ class Connection(asyncio.Protocol):
         self._decoder.forget()  # this object may wait for the garbage collector, but its bytes no longer count
         self._memory.close(self._account)
         self._frames.clear()
+        self._take_joined()
         for timer in (self._timer, self._rate_timer):
             if timer is not None:
                 timer.cancel()
@@ -207,24 +214,58 @@ class Connection(asyncio.Protocol):
             self._memory.on_room(self._notify_writable)
 
     def write(self, data: bytes) -> None:
-        """Send `data`; does nothing on a closed connection."""
+        """Send `data` now, behind what waits; does nothing on a closed connection."""
         if self._transport is not None:
             self._memory.queued(self._account, len(data))
+            if self._joined:
+                self._joined.append(data)
+                self._send_joined()
+                return
             self._transport.write(data)
             self._settle()
 
-    def write_all(self, parts: Sequence[Buffer]) -> None:
-        """Send several buffers in one gathering write."""
-        if self._transport is not None:
-            self._memory.queued(self._account, sum(map(len, parts)))
+    def write_joined(self, parts: Sequence[Buffer]) -> None:
+        """Send buffers at the end of this turn of the loop, in one write with those of its other consumers.
+
+        At once when the write is large: the socket's own buffer alone decides when the connection is not `writable`.
+        """
+        if self._transport is None:
+            return
+        size_bytes = sum(map(len, parts))
+        self._memory.queued(self._account, size_bytes)
+        self._joined += parts
+        self._joined_bytes += size_bytes
+        if self._joined_bytes >= limits.JOINED_WRITE_BYTES:
+            self._send_joined()
+        elif not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        self._send_joined()
+
+    def _send_joined(self) -> None:
+        size_bytes, parts = self._joined_bytes, self._take_joined()
+        if not parts or self._transport is None:
+            return
+        if size_bytes < _COPIED_BYTES * len(parts):
+            self._transport.write(b"".join(parts))  # many small buffers take the socket longer than a copy
+        else:
             self._transport.writelines(parts)
-            self._settle()
+        self._settle()
+
+    def _take_joined(self) -> list[Buffer]:
+        parts, self._joined = self._joined, []
+        self._joined_bytes = 0
+        return parts
 
     def close(self) -> None:
         """Send buffered bytes, then close. No more frames are handled.
 
         A peer that does not read the rest within a few seconds is dropped: its producers and consumers must not stay.
         """
+        self._send_joined()
         transport, self._transport = self._transport, None
         if transport is None:
             return
@@ -243,6 +284,7 @@ class Connection(asyncio.Protocol):
             raise PeerProtocolError("the connection is closed")
         if self._decoder.held_bytes:
             raise PeerProtocolError("a part of a frame before the answer to CONNECT")
+        self._send_joined()
         if self._timer is not None:
             self._timer.cancel()
         self._transport = self._socket = None
@@ -264,8 +306,8 @@ class Connection(asyncio.Protocol):
         return not self._paused & ~_OF_THE_PEER
 
     def unsent_bytes(self) -> int:
-        """Return the number of bytes in the socket's write buffer."""
-        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+        """Return the number of bytes in the socket's write buffer, and of those that wait for the end of the turn."""
+        return 0 if self._socket is None else self._socket.get_write_buffer_size() + self._joined_bytes
 
     def wait_for_memory(self, waits: bool) -> None:
         """Stop reading until memory is available, or resume."""

@@ -33,6 +33,7 @@ from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire import commands
 from quire_broker.wire.entry import deliverable
+from quire_broker.wire.frames import AckRun
 from quire_broker.wire.hot import MessageHeads
 from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, Moved, SubscriptionType
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -42,6 +43,7 @@ BROKER_METADATA_VERSION = 18
 ACK_SET_WORD_BITS = 64
 ACTIVE_CHANGE_VERSION = 12
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
+_new_tuple = tuple.__new__  # half the cost of calling Position
 
 
 @dataclass(slots=True)
@@ -285,6 +287,13 @@ class Consuming:
         if wants_answer:
             self._connection.write(commands.ack_response(request.consumer_id, request.request_id))
 
+    def acknowledge_entries(self, run: AckRun) -> None:
+        """Handle consecutive ACKs of whole entries, which want no answer, in one step."""
+        attached = self._consumers.get(run.consumer_id)
+        if attached is not None and not attached.consumer.removed:
+            positions = [_new_tuple(Position, entry) for entry in run.entries]
+            attached.subscription.acknowledge_entries(attached.consumer, positions)
+
     def redeliver(self, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
         """Send the given entries again, or all unacknowledged ones."""
         attached = self._consumers.get(request.consumer_id)
@@ -311,7 +320,7 @@ class Consuming:
         self._connection.on_writable(callback)
 
     def deliver(self, consumer_id: int, deliveries: Sequence[Delivery], messages: int) -> None:
-        """Send MESSAGE frames in one gathering write; stored entries are sent unchanged."""
+        """Send MESSAGE frames, in one write with those of other consumers; stored entries are sent unchanged."""
         attached = self._consumers.get(consumer_id)
         if attached is None:
             return
@@ -338,7 +347,7 @@ class Consuming:
         stats = self._parts.stats
         stats.messages_out += messages
         stats.bytes_out += size
-        self._connection.write_all(parts)
+        self._connection.write_joined(parts)
 
     def active_changed(self, consumer_id: int, active: bool) -> None:
         """Send ACTIVE_CONSUMER_CHANGE."""

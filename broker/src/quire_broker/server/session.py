@@ -33,7 +33,7 @@ from quire_broker.server.parts import BrokerParts
 from quire_broker.server.permission_watch import Opened
 from quire_broker.server.producing import Producing
 from quire_broker.wire import commands
-from quire_broker.wire.frames import Frame, SendRun
+from quire_broker.wire.frames import AckRun, Frame, SendRun
 from quire_broker.wire.kinds import PROTOCOL_VERSION, Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
@@ -111,12 +111,17 @@ class Session:
             self._require_ready("SEND")
             self.producing.publish(frame)
             return
+        if isinstance(frame, AckRun):
+            self._require_ready("ACK")
+            self.consuming.acknowledge_entries(frame)
+            return
         if not isinstance(frame, pb.BaseCommand):
             raise PeerProtocolError("MESSAGE is for clients only")
         if frame.type == Kind.CONNECT:
             self._connect(frame.connect)
             return
-        self._require_ready(str(frame.type))
+        if self._state is not _State.READY:
+            self._require_ready(str(frame.type))
         self._frame = frame
         command = self._commands.get(frame.type)
         if command is not None:

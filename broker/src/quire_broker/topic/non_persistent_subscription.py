@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec, Delivery
-from quire_broker.dispatch.dispatcher import DispatchStats, hand_over
+from quire_broker.dispatch.dispatcher import DispatchStats, hand_over, size_of
 from quire_broker.dispatch.immediate import ByKey, InTurn, ToActive
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.position import Position
@@ -143,7 +143,7 @@ class NonPersistentSubscription:
             deliveries.append(delivery)
             counts.append(summary.num_messages)
         for consumer, (deliveries, counts) in batches.items():
-            hand_over(consumer, self.stats, deliveries, sum(counts))
+            hand_over(consumer, self.stats, deliveries, sum(counts), size_of(deliveries))
 
     # commands of clients
 
@@ -155,6 +155,10 @@ class NonPersistentSubscription:
     def acknowledge(self, consumer: Consumer, kind: AckKind, ids: Sequence[AckId]) -> None:
         """Count the acknowledgement of messages that the broker no longer has."""
         consumer.stats.entries_acked += len(ids)
+
+    def acknowledge_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Count them, as `acknowledge`."""
+        consumer.stats.entries_acked += len(positions)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Use the client's new epoch: there is nothing to deliver again."""

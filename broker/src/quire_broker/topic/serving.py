@@ -63,6 +63,10 @@ class ServedSubscription(Protocol):
         """Process an ACK."""
         ...
 
+    def acknowledge_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Process ACKs of whole entries, one by one in their meaning, together in their cost."""
+        ...
+
     def redeliver(self, consumer: Consumer, positions: Sequence[Position] | None, epoch: int | None) -> None:
         """Deliver entries again."""
         ...

@@ -22,6 +22,7 @@ from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.dispatch.limit import DispatchLimit
+from quire_broker.dispatch.tail_turns import TailTurns
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
@@ -64,6 +65,8 @@ class Subscription:
         """Called before each batch of deliveries is counted."""
         self.filters = SubscriptionFilters(str(topic), cursor.name, lambda: cursor.cursor_properties)
         """Which entries are delivered; the others count as acknowledged."""
+        self.turns = TailTurns()
+        """Delivers at the tail; the subscriptions of a topic share it."""
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """Its own limit and those that it shares with other subscriptions."""
@@ -217,6 +220,7 @@ class Subscription:
             self._type = spec.subscription_type
             self._dispatcher = made
             made.on_delivery = self.on_use
+            made.turns = self.turns
             made.ration.limits = self.dispatch_limits
             made.filters = self.filters
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
@@ -277,6 +281,16 @@ class Subscription:
             log.warning("cumulative acknowledgement of %d ids on %s ignored", len(ids), self.name)
         else:
             self._acks.cumulative(ids[0])
+        if self._terminated:
+            self._notify_end()
+
+    def acknowledge_entries(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Process ACKs of whole entries: as `acknowledge` does each of them, in one step."""
+        dispatcher = self._dispatcher
+        if dispatcher is None or consumer.removed:
+            return
+        self.cursor.touch()
+        self._acks.entries(dispatcher, consumer, positions)
         if self._terminated:
             self._notify_end()
 

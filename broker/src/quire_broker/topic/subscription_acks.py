@@ -24,20 +24,31 @@ class Acknowledgements:
 
     def individual(self, dispatcher: Dispatcher, consumer: Consumer, ids: Sequence[AckId]) -> None:
         """Acknowledge entries or parts of batches. One list may name an entry more than once."""
-        whole: list[Position] = []
-        beyond: Position | None = None
         last = self._ledger.last_confirmed
-        for item in ids:
-            position = item.position
-            if position > last:
-                beyond = position
-            elif not item.ack_set or (self._batch_index_acks and self._part(dispatcher, consumer, item)):
-                whole.append(position)
-        if beyond is not None:
-            log.warning("acknowledgement of %s beyond the end of %s ignored", beyond, self._ledger.name)
-        if whole:
-            self._cursor.acknowledge(whole)
-            dispatcher.acknowledged(consumer, whole)
+        self.entries(
+            dispatcher,
+            consumer,
+            [
+                item.position
+                for item in ids
+                if not item.ack_set
+                or item.position > last
+                or (self._batch_index_acks and self._part(dispatcher, consumer, item))
+            ],
+        )
+
+    def entries(self, dispatcher: Dispatcher, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Acknowledge whole entries. Those beyond the end are ignored."""
+        if not positions:
+            return
+        last = self._ledger.last_confirmed
+        if max(positions) > last:
+            beyond = [position for position in positions if position > last]
+            log.warning("acknowledgement of %s beyond the end of %s ignored", beyond[-1], self._ledger.name)
+            positions = [position for position in positions if position <= last]
+        if positions:
+            self._cursor.acknowledge(positions)
+            dispatcher.acknowledged(consumer, positions)
 
     def _part(self, dispatcher: Dispatcher, consumer: Consumer, item: AckId) -> bool:
         """Acknowledge a part of a batch. Return whether the whole entry is acknowledged then."""

@@ -22,6 +22,7 @@ from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec
 from quire_broker.dispatch.entry_filters import EntryFilter
 from quire_broker.dispatch.limit import DispatchLimit
+from quire_broker.dispatch.tail_turns import TailTurns
 from quire_broker.errors import (
     BrokerError,
     ConflictError,
@@ -127,6 +128,7 @@ class Topic:
         self.publish_limit = PublishLimit()
         self.message_rules = MessageRules()
         self.subscribe_limit = SubscribeLimit()
+        self._turns = TailTurns()
         self.dispatch_limit = DispatchLimit()
         self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """The limits that its subscriptions share, some of them with those of other topics."""
@@ -168,6 +170,7 @@ class Topic:
         compacted = CompactedCursor(cursor, self.compaction, start)
         subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock, compacted)
         subscription.on_use = self._active
+        subscription.turns = self._turns
         subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
         subscription.filters.filters = self._filters

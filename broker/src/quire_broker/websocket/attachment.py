@@ -18,7 +18,7 @@ from quire_broker.errors import BrokerError, ServerError, ServiceNotReadyError
 from quire_broker.names import TopicName
 from quire_broker.server.broker_link import BrokerLink, LinkTarget, code_of, open_link
 from quire_broker.settings.clients import SessionSettings
-from quire_broker.wire.frames import Frame, MessageFrame, SendRun, encode
+from quire_broker.wire.frames import AckRun, Frame, MessageFrame, SendRun, encode
 from quire_broker.wire.kinds import PROTOCOL_VERSION, Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
@@ -125,7 +125,7 @@ class Links:
             if (consumer := self._attached.get(frame.command.message.consumer_id)) is not None:
                 consumer.message(frame)
             return True
-        if isinstance(frame, SendRun):
+        if isinstance(frame, SendRun | AckRun):
             return False
         if (name := _OF_PRODUCERS.get(frame.type)) is not None:
             if (producer := self._attached.get(getattr(frame, name).producer_id)) is not None:

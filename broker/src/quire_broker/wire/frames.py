@@ -5,7 +5,7 @@
 
 All integers are big-endian; totalSize counts everything after itself. The ledger stores the entry of a SEND
 byte for byte: it stays a view into the received buffer. Consecutive SENDs of one producer in one buffer become
-one SendRun. Source: spec pulsar-wire, sections 1 and 2.
+one SendRun, consecutive ACKs of whole entries by one consumer one AckRun. Source: spec pulsar-wire, sections 1 and 2.
 
 It must never interpret a command; the session does.
 """
@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from quire_bookie.bulk import take_acks
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.limits import BATCH_MESSAGES_MAX
@@ -25,6 +26,7 @@ from quire_broker.wire.proto.pulsar_pb2 import BaseCommand
 from quire_broker.wire.varint import read_varint, signed, varint
 
 _SIZES = struct.Struct(">II")
+_ACK_HEAD = b"\x08\x0a\x52"  # type = ACK, then field 10 with its length
 _SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
 _WITHOUT_TEXT = frozenset({Kind.SEND, Kind.MESSAGE, Kind.ACK, Kind.FLOW, Kind.PING, Kind.PONG})
 _new_send = tuple.__new__  # half the cost of calling Send
@@ -51,6 +53,15 @@ class SendRun:
 
 
 @dataclass(frozen=True, slots=True)
+class AckRun:
+    """Consecutive ACKs of one consumer from one buffer: individual ones of whole entries, which want no answer."""
+
+    consumer_id: int
+    entries: list[tuple[int, int]]
+    """Ledger and entry ids, in order."""
+
+
+@dataclass(frozen=True, slots=True)
 class MessageFrame:
     """A MESSAGE with its entry, as a client receives it."""
 
@@ -58,7 +69,7 @@ class MessageFrame:
     entry: memoryview
 
 
-Frame: TypeAlias = BaseCommand | SendRun | MessageFrame
+Frame: TypeAlias = BaseCommand | SendRun | AckRun | MessageFrame
 
 
 class FrameDecoder:
@@ -141,6 +152,12 @@ class FrameDecoder:
                 run.sends.append(send)
             else:
                 run = None
+                if data.startswith(_ACK_HEAD, start):
+                    acks_end, consumer_id, entries = take_acks(data, position, self.frame_bytes_max)
+                    if entries:
+                        frames.append(AckRun(consumer_id, entries))
+                        position = acks_end
+                        continue
                 frames.append(_read_command(view[start:command_end], view[command_end:frame_end]))
             position = frame_end
         self._held = size - position

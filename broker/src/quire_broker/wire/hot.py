@@ -37,13 +37,14 @@ def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, in
 class MessageHeads:
     """Encodes the part of a MESSAGE frame before the entry, for one consumer."""
 
-    __slots__ = ("_consumer", "_ledger_id", "_partition", "_starts")
+    __slots__ = ("_consumer", "_end", "_epoch", "_ledger_id", "_partition", "_starts")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
         self._ledger_id = -2
         self._starts: dict[int, tuple[bytes, int]] = {}  # by size of the entry id: the bytes before it, and size
         self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
-        self._partition = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
+        self._partition = self._end = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
+        self._epoch: int | None = None
 
     def encode(
         self,
@@ -55,13 +56,12 @@ class MessageHeads:
         consumer_epoch: int | None = None,
     ) -> bytes:
         """Return the head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
-        if not redelivery_count and not ack_set and consumer_epoch is None:
-            if ledger_id != self._ledger_id:
-                self._ledger_id = ledger_id
-                self._starts.clear()
+        if not redelivery_count and not ack_set:
+            if ledger_id != self._ledger_id or consumer_epoch != self._epoch:
+                self._begin(ledger_id, consumer_epoch)
             entry_bytes = varint(entry_id)
             start, size = self._starts.get(len(entry_bytes)) or self._start(ledger_id, len(entry_bytes))
-            return b"%b%b%b%b" % (_SIZES.pack(size + 4 + entry_size, size), start, entry_bytes, self._partition)
+            return b"%b%b%b%b" % (_SIZES.pack(size + 4 + entry_size, size), start, entry_bytes, self._end)
         message_id = b"\x08%b\x10%b%b" % (varint(ledger_id), varint(entry_id), self._partition)
         body = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
         if redelivery_count:
@@ -73,13 +73,20 @@ class MessageHeads:
         command = b"%b%b%b" % (_MESSAGE, varint(len(body)), body)
         return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command
 
+    def _begin(self, ledger_id: int, consumer_epoch: int | None) -> None:
+        """Use another ledger and epoch from now on."""
+        self._ledger_id, self._epoch = ledger_id, consumer_epoch
+        self._end = self._partition if consumer_epoch is None else self._partition + b"\x28" + varint(consumer_epoch)
+        self._starts.clear()
+
     def _start(self, ledger_id: int, entry_bytes: int) -> tuple[bytes, int]:
         """Return the common first bytes of a ledger's messages with entry ids of this size, and the command's size."""
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
         id_size = len(ledger) + entry_bytes + len(self._partition)
+        rest_size = len(ledger) + entry_bytes + len(self._end)
         consumer = self._consumer + varint(id_size)
-        head = _MESSAGE + varint(len(consumer) + id_size) + consumer
-        made = self._starts[entry_bytes] = (head + ledger, len(head) + id_size)
+        head = _MESSAGE + varint(len(consumer) + rest_size) + consumer
+        made = self._starts[entry_bytes] = (head + ledger, len(head) + rest_size)
         return made
 
 

@@ -27,7 +27,7 @@ class Clock:
 
 
 class MemoryLedger:
-    """Entries of one ledger. `pause` delays reads until it is set."""
+    """Entries of one ledger. `pause` delays reads until it is set. Without `cached`, no cache has them."""
 
     name = "public/default/persistent/t"
 
@@ -37,6 +37,7 @@ class MemoryLedger:
         self.listeners: list[Callable[[], None]] = []
         self.pause: asyncio.Event | None = None
         self.cursors: dict[str, MemoryCursor] = {}
+        self.cached = True
         self.reads = 0
 
     @property
@@ -62,6 +63,9 @@ class MemoryLedger:
         self.reads += 1
         if self.pause is not None:
             await self.pause.wait()
+        return self.found(start, entries_max, bytes_max)
+
+    def found(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         found: list[StoredEntry] = []
         for number in range(max(0, start.entry_id), min(len(self.entries), start.entry_id + entries_max)):
             if found and bytes_max <= 0:
@@ -137,6 +141,16 @@ class MemoryCursor:
             if found:
                 return found
 
+    def read_cached(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        if not self.ledger.cached or self.ledger.pause is not None:
+            return []
+        while self.next in self.acked:
+            self.next += 1
+        found = self.ledger.found(Position(LEDGER, self.next), entries_max, bytes_max)
+        if found:
+            self.next = found[-1].position.entry_id + 1
+        return [entry for entry in found if entry.position.entry_id not in self.acked]
+
     def touch(self) -> None:
         self.touches += 1
 
@@ -164,6 +178,10 @@ class MemoryCursor:
             self.batches[position.entry_id] = unacked_mask(ack_set)
             through -= 1
         self.acked.update(range(self.first, through + 1))
+
+    @property
+    def has_ack_sets(self) -> bool:
+        return bool(self.batches)
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         left = self.batches.get(position.entry_id)

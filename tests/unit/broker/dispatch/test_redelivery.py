@@ -58,6 +58,6 @@ def test_counts_rise_per_request_and_are_dropped_with_the_entry() -> None:
     counts.raise_all([first, second])
     counts.raise_all([second])
     assert (counts.of(first), counts.of(second), counts.of(Position(1, 3))) == (1, 2, 0)
-    counts.forget(second)
+    counts.forget_all([second])
     counts.forget_through(first)
     assert len(counts) == 0

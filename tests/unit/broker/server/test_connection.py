@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.errors import PeerProtocolError
 from quire_broker import limits
@@ -21,6 +22,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.sent = bytearray()
+        self.writes = 0
         self.reading = True
         self.closed = False
         self.aborted = False
@@ -39,10 +41,11 @@ class Transport:
         return ("127.0.0.1", 5) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
+        self.writes += 1
         self.sent += data
 
     def writelines(self, parts: list[bytes]) -> None:
-        self.sent += b"".join(parts)
+        self.write(b"".join(parts))
 
     def pause_reading(self) -> None:
         assert self.reading
@@ -311,6 +314,61 @@ async def test_a_connection_that_never_opens_has_no_session_and_one_that_opens_m
     assert made == [connection]
     assert connection.closed
     connection.connection_lost(None)
+
+
+# deliveries that are joined
+
+
+async def test_deliveries_of_one_turn_leave_in_one_write_at_its_end() -> None:
+    connection, transport, _ = make()
+    for number in range(5):
+        connection.write_joined([b"head%d " % number, memoryview(b"entry ")])
+    assert not transport.sent
+    assert connection.unsent_bytes() == 60
+    await asyncio.sleep(0)
+    assert transport.writes == 1
+    assert transport.sent == b"".join(b"head%d entry " % number for number in range(5))
+    assert connection.unsent_bytes() == 0
+    connection.write_joined([b"next"])
+    await asyncio.sleep(0)
+    assert transport.writes == 2
+
+
+async def test_what_is_written_later_leaves_behind_the_deliveries_and_at_once() -> None:
+    connection, transport, _ = make()
+    connection.write_joined([b"message "])
+    connection.write(b"command ")
+    assert (transport.writes, bytes(transport.sent)) == (1, b"message command ")
+    connection.write_joined([b"last"])
+    connection.close()
+    assert transport.sent == b"message command last"
+    await asyncio.sleep(0)
+    assert transport.writes == 2
+
+
+async def test_large_deliveries_do_not_wait() -> None:
+    connection, transport, _ = make()
+    half = bytes(limits.JOINED_WRITE_BYTES // 2)
+    connection.write_joined([half])
+    connection.write_joined([half])
+    assert (transport.writes, len(transport.sent)) == (1, 2 * len(half))
+    await asyncio.sleep(0)
+    assert transport.writes == 1
+
+
+async def test_deliveries_count_as_unsent_until_the_connection_is_lost() -> None:
+    memory = ConnectionMemory()
+    connection = Connection(PublishBudget(1000), 100_000, 30.0, 10, lambda _: Handler(), memory)
+    transport = Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.write_joined([bytes(100)])
+    assert memory.unsent_bytes == 100
+    await asyncio.sleep(0)
+    assert memory.unsent_bytes == 0
+    connection.write_joined([bytes(100)])
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert (memory.unsent_bytes, len(transport.sent)) == (0, 100)
 
 
 # a rate of publishing

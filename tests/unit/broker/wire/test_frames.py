@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.limits import BATCH_MESSAGES_MAX
-from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun, encode
+from quire_broker.wire.frames import AckRun, FrameDecoder, MessageFrame, SendRun, encode
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
@@ -51,6 +51,9 @@ def test_every_golden_frame_parses_without_unknown_fields_and_encodes_to_the_sam
             (send,) = frame.sends
             assert bytes(send.entry) == raw[8 + size :]
             assert (frame.producer_id, send.sequence_id) == (command.send.producer_id, command.send.sequence_id)
+        elif isinstance(frame, AckRun):
+            assert frame.consumer_id == command.ack.consumer_id
+            assert frame.entries == [(each.ledgerId, each.entryId) for each in command.ack.message_id]
         elif isinstance(frame, MessageFrame):
             assert bytes(frame.entry) == raw[8 + size :]
         else:
@@ -69,17 +72,23 @@ def test_a_stream_cut_anywhere_gives_the_same_frames(path: Path) -> None:
 
 
 def flat(frames: list[Any]) -> list[Any]:
-    return [
-        piece
-        for frame in frames
-        for piece in ([(frame.producer_id, send) for send in frame.sends] if isinstance(frame, SendRun) else [frame])
-    ]
+    found: list[Any] = []
+    for frame in frames:
+        if isinstance(frame, SendRun):
+            found += [(frame.producer_id, send) for send in frame.sends]
+        elif isinstance(frame, AckRun):
+            found += [AckRun(frame.consumer_id, [entry]) for entry in frame.entries]
+        else:
+            found.append(frame)
+    return found
 
 
 def repr_of(piece: Any) -> object:
     if isinstance(piece, tuple):
         producer_id, send = piece
         return producer_id, send[:5], bytes(send.entry)
+    if isinstance(piece, AckRun):
+        return piece
     if isinstance(piece, MessageFrame):
         return piece.command.SerializeToString(), bytes(piece.entry)
     return piece.SerializeToString()
@@ -235,3 +244,44 @@ def test_every_send_of_a_buffer_is_read_as_the_generated_class_reads_it(
         for send in run.sends
     ]
     assert read == [(producer, sequence, messages or 1, None, b"e") for producer, sequence, messages in sends]
+
+
+def ack_frame(consumer_id: int, *ids: tuple[int, int], **fields: Any) -> bytes:
+    names = [pb.MessageIdData(ledgerId=ledger, entryId=entry) for ledger, entry in ids]
+    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=0, message_id=names)
+    ack.MergeFrom(pb.CommandAck(**fields))
+    return encode(pb.BaseCommand(type=Kind.ACK, ack=ack))
+
+
+def test_consecutive_acks_of_whole_entries_by_one_consumer_are_one_run() -> None:
+    stream = (
+        ack_frame(4, (7, 1))
+        + ack_frame(4, (7, 2), (8, 0))
+        + ack_frame(5, (7, 3))
+        + PING
+        + ack_frame(5, (7, 4))
+        + ack_frame(5, (7, 5), request_id=9)
+    )
+    first, second, ping, third, asked = FrameDecoder(FRAME_MAX).feed(stream)
+    assert first == AckRun(4, [(7, 1), (7, 2), (8, 0)])
+    assert (second, third) == (AckRun(5, [(7, 3)]), AckRun(5, [(7, 4)]))
+    assert isinstance(ping, pb.BaseCommand) and ping.type == Kind.PING
+    assert isinstance(asked, pb.BaseCommand) and asked.ack.request_id == 9
+    for cut in range(len(stream)):
+        decoder = FrameDecoder(FRAME_MAX)
+        frames = decoder.feed(stream[:cut]) + decoder.feed(stream[cut:])
+        assert decoder.held_bytes == 0
+        entries = [entry for frame in frames if isinstance(frame, AckRun) for entry in frame.entries]
+        assert entries == [(7, 1), (7, 2), (8, 0), (7, 3), (7, 4)]
+
+
+def test_an_ack_with_an_ack_set_or_of_another_kind_is_a_command() -> None:
+    part, whole = pb.MessageIdData(ledgerId=7, entryId=1, ack_set=[5]), pb.MessageIdData(ledgerId=7, entryId=1)
+    for ack in (
+        pb.CommandAck(consumer_id=4, ack_type=0, message_id=[part]),
+        pb.CommandAck(consumer_id=4, ack_type=1, message_id=[whole]),
+        pb.CommandAck(consumer_id=4, ack_type=0, txnid_least_bits=1, message_id=[whole]),
+    ):
+        (frame,) = FrameDecoder(FRAME_MAX).feed(encode(pb.BaseCommand(type=Kind.ACK, ack=ack)))
+        assert isinstance(frame, pb.BaseCommand)
+        assert frame.ack == ack

@@ -8,7 +8,7 @@ Does not know which entries exist: the caller clips a range to its ledger before
 different ledgers: only the ledger list shows whether two ledgers adjoin.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 _SHIFT: Final = 12
@@ -82,6 +82,21 @@ class AckRanges:
             bitmap = self._ledgers[ledger_id] = _Bitmap(first >> _SHIFT)
         added = bitmap.add(first, last)
         assert 0 <= added <= last - first + 1
+        self.entries += added
+        return added
+
+    def add_all(self, ledger_id: int, entries: Iterable[int]) -> int:
+        """Add entries, in any order. Return how many were not in the set."""
+        chunks: dict[int, int] = {}
+        for entry in entries:
+            number = entry >> _SHIFT
+            chunks[number] = chunks.get(number, 0) | 1 << (entry & _IN_CHUNK)
+        if not chunks:
+            return 0
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is None:
+            bitmap = self._ledgers[ledger_id] = _Bitmap(min(chunks))
+        added = sum(bitmap.merge(number, bits) for number, bits in chunks.items())
         self.entries += added
         return added
 

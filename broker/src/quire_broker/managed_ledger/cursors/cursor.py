@@ -9,6 +9,8 @@ a time.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby, repeat
+from operator import eq, itemgetter
 
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, QuireError
 from quire_bookie.metadata.joint_write import Transact
@@ -35,6 +37,9 @@ _SAVED_BYTES_PER_S = 8 << 20
 _PACED_BYTES_MIN = 64 << 10
 _MASK_FIXED_BYTES = 200
 """Of a mask in memory: its place in the table, its position, its number."""
+
+
+_ledger_of = itemgetter(0)
 
 
 def _mask_bytes(mask: int) -> int:
@@ -152,24 +157,59 @@ class Cursor:
         while True:
             self._check_open()
             moves = self._moves
-            start = max(self._read_position, self._ledgers.next_position(self._state.mark_delete))
-            run = self._next_span(start, entries_max)
+            run = self._next_read(entries_max)
             if run is None:
-                self._read_position = self._ledgers.next_position(self._ledgers.last_confirmed)
                 return []
-            assert run[0] >= start and run[1] > 0, "a read begins behind the mark-delete position"
             found = await self._reader.read(run[0], run[1], bytes_max)
             if moves != self._moves:
                 continue  # the cursor was rewound during the read, which makes this result obsolete
             if not found:
                 return []
             assert run[0] <= found[0].position <= found[-1].position and len(found) <= run[1]
-            self._read_position = self._ledgers.next_position(found[-1].position)
-            ranges, mark = self._state.ranges, self._state.mark_delete
-            if ranges or found[0].position <= mark:  # acknowledged while they were read
-                found = [entry for entry in found if entry.position > mark and entry.position not in ranges]
+            found = self._pass(found)
             if found:
                 return found
+
+    def read_cached(self, entries_max: int, bytes_max: int) -> Sequence[StoredEntry]:
+        """Do what `read` does if the cache has the next entries; else return nothing, and `read` has to be awaited.
+
+        Cursors that read the same entries in one turn of the loop get the same sequence: do not change it.
+        """
+        if self._closed:
+            return ()
+        state, start = self._state, self._read_position
+        is_plain = not state.ranges and start > state.mark_delete
+        if not is_plain:
+            run = self._next_read(entries_max)
+            if run is None:
+                return ()
+            start, entries_max = run
+        read = self._reader.read_cached(start, entries_max, bytes_max)
+        if read is None:
+            return ()
+        if not is_plain:
+            return self._pass(read.entries)
+        self._read_position = read.following
+        return read.entries
+
+    def _next_read(self, entries_max: int) -> tuple[Position, int] | None:
+        """Return where to read and how many entries; None at the tail."""
+        ledgers = self._ledgers
+        start = max(self._read_position, ledgers.next_position(self._state.mark_delete))
+        run = self._next_span(start, entries_max)
+        if run is None:
+            self._read_position = ledgers.next_position(ledgers.last_confirmed)
+            return None
+        assert run[0] >= start and run[1] > 0, "a read begins behind the mark-delete position"
+        return run
+
+    def _pass(self, found: list[StoredEntry]) -> list[StoredEntry]:
+        """Move the read position behind these entries. Return those that are not acknowledged."""
+        self._read_position = self._ledgers.next_position(found[-1].position)
+        ranges, mark = self._state.ranges, self._state.mark_delete
+        if ranges or found[0].position <= mark:  # acknowledged while they were read
+            return [entry for entry in found if entry.position > mark and entry.position not in ranges]
+        return found
 
     def _next_span(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
         """Return the first unacknowledged entry from `start` on, and how many entries to read from there.
@@ -208,24 +248,38 @@ class Cursor:
         Entries that no longer exist or are already acknowledged change nothing.
         """
         wanted = positions if isinstance(positions, Sequence) else list(positions)
+        if not wanted:
+            return
         ledgers, state = self._ledgers, self._state
-        for position in wanted:
-            if position > ledgers.last_confirmed:
-                raise self._beyond(position)
-        ranges, before, changed = state.ranges, state.mark_delete, 0
-        for ledger_id, entry_id in wanted:
-            if (ledger_id, entry_id) <= state.mark_delete or not 0 <= entry_id < ledgers.entries_in(ledger_id):
-                continue
-            position = Position(ledger_id, entry_id)
-            if state.batches:
+        if (highest := max(wanted)) > ledgers.last_confirmed:
+            raise self._beyond(highest)
+        if state.batches:
+            for position in wanted:
                 self._drop_mask(position)
-            if not ranges and position == ledgers.next_position(state.mark_delete):
-                state.mark_delete = position
-                changed += 1
-            else:
-                changed += ranges.add(ledger_id, entry_id, entry_id)
+        before, changed = state.mark_delete, 0
+        if self._continues_mark(wanted):
+            state.mark_delete, changed = wanted[-1], len(wanted)
+        else:
+            for ledger_id, group in groupby(wanted, _ledger_of):
+                end = ledgers.entries_in(ledger_id)
+                if ledger_id < before.ledger_id or not end:
+                    continue
+                first = before.entry_id + 1 if ledger_id == before.ledger_id else 0
+                changed += state.ranges.add_all(ledger_id, [entry for _, entry in group if first <= entry < end])
         if changed:
             self._advance(before, changed)
+
+    def _continues_mark(self, wanted: Sequence[Position]) -> bool:
+        """Return whether these are the next entries behind the mark-delete position, of one ledger and in order."""
+        ledger_id, first = wanted[0]
+        last = wanted[-1].entry_id
+        return (
+            not self._state.ranges
+            and last - first + 1 == len(wanted)
+            and wanted[0] == self._ledgers.next_position(self._state.mark_delete)
+            and last < self._ledgers.entries_in(ledger_id)
+            and all(map(eq, wanted, zip(repeat(ledger_id), range(first, last + 1), strict=False)))
+        )
 
     def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
         """Acknowledge messages of one batch.
@@ -297,6 +351,11 @@ class Cursor:
         state.mark_delete = target
         state.ranges.drop_through(target.ledger_id, target.entry_id)
         self._advance(before, 1)
+
+    @property
+    def has_ack_sets(self) -> bool:
+        """Whether a batch is partly acknowledged."""
+        return bool(self._state.batches)
 
     def ack_set(self, position: Position) -> tuple[int, ...] | None:
         """Return words whose set bits are the unacknowledged messages of a batch.

@@ -121,6 +121,10 @@ class TopicCache:
         self._cache.stats.hits += len(found)
         return found
 
+    def count_hits(self, entries: int) -> None:
+        """Count entries that a reader got together with another one."""
+        self._cache.stats.hits += entries
+
     def count_missed(self, entries: int) -> None:
         """Count entries that a read fetched because they were not here."""
         self._cache.stats.misses += entries

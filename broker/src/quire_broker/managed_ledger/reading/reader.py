@@ -2,11 +2,13 @@
 
 The ledger being written is read through its writer, which knows the confirmed entries. Closed ledgers are opened
 without recovery, from the bookies or a bucket (`tiers`). Their handles are kept; the least recently used are closed.
-Simultaneous reads of the same range share one read. `find_first` searches by reading, for seek by time.
+Simultaneous reads of the same range share one read, and so do reads of the cache in one turn of the loop. `find_first`
+searches by reading, for seek by time.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
@@ -24,6 +26,31 @@ from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
 READ_BYTES_MAX = 5 * 1024 * 1024
 """Bytes that one call returns if its caller gives no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRead:
+    """A read of the cache: from `start` on, while `end` was the last confirmed entry; `following` is the next to read.
+
+    Several cursors share it: do not change its entries.
+    """
+
+    start: Position
+    entries_max: int
+    bytes_max: int
+    end: Position
+    entries: list[StoredEntry]
+    following: Position
+
+    def answers(self, start: Position, entries_max: int, bytes_max: int, end: Position) -> bool:
+        """Return whether a read with these bounds gets the same entries."""
+        found = len(self.entries)
+        return (
+            start == self.start
+            and bytes_max == self.bytes_max
+            and end == self.end
+            and (entries_max == self.entries_max or (found <= entries_max and found < self.entries_max))
+        )
 
 
 class EntryReader:
@@ -52,6 +79,8 @@ class EntryReader:
         self._readers: dict[int, TieredReader] = {}
         self._busy: dict[int, int] = {}
         self._reads: dict[tuple[int, int, int, int], asyncio.Task[Sequence[Entry]]] = {}
+        self._turn: CachedRead | None = None
+        """The last read of the cache in this turn of the loop."""
 
     async def read(
         self, start: Position, entries_max: int, bytes_max: int = READ_BYTES_MAX, *, through: Position | None = None
@@ -84,11 +113,43 @@ class EntryReader:
             position = Position(ledger_id, first + len(taken))
         return found
 
+    def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> CachedRead | None:
+        """Return entries of one ledger from `start` on if they are in the cache, as `read` would; else None.
+
+        The same read in the same turn of the loop, by another cursor, returns the same object.
+        """
+        ledgers, turn = self._ledgers, self._turn
+        if turn is not None and turn.answers(start, entries_max, bytes_max, ledgers.last_confirmed):
+            self._cache.count_hits(len(turn.entries))
+            return turn
+        position, end = ledgers.at_or_after(start), ledgers.last_confirmed
+        if position > end:
+            return None
+        ledger_id, first = position
+        last = min(ledgers.entries_in(ledger_id) - 1, first + entries_max - 1)
+        if ledger_id == end.ledger_id:
+            last = min(last, end.entry_id)
+        entries = self._from_cache(ledger_id, first, last, bytes_max)
+        if not entries:
+            return None
+        if turn is None:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        following = ledgers.next_position(entries[-1].position)
+        self._turn = CachedRead(start, entries_max, bytes_max, end, entries, following)
+        return self._turn
+
+    def _from_cache(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry]:
+        cached = self._cache.get(ledger_id, first, last, bytes_max)
+        return [StoredEntry(Position(ledger_id, first + at), data) for at, data in enumerate(cached)]
+
+    def _end_turn(self) -> None:
+        self._turn = None  # the cache alone decides how long entries stay in memory
+
     async def _read_in_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry] | None:
         """Read entries from `first` on, at least one; None if the ledger left the list during the read."""
-        cached = self._cache.get(ledger_id, first, last, bytes_max)
+        cached = self._from_cache(ledger_id, first, last, bytes_max)
         if cached:
-            return [StoredEntry(Position(ledger_id, first + at), data) for at, data in enumerate(cached)]
+            return cached
         try:
             entries = await self._shared_read(ledger_id, first, last, bytes_max)
         except (NoSuchLedgerError, OffloadedReadError):
