@@ -48,7 +48,7 @@ async def subscribe(topic: str, kind: int, consumers: int) -> Wire:
 
 
 async def publish(topic: str, messages: int) -> None:
-    """Store that many messages with keys."""
+    """Store messages with keys."""
     wire = await Wire.reach(PORT)
     await wire.connect()
     request = pb.CommandProducer(topic=topic, producer_id=1, request_id=1, producer_name="p")

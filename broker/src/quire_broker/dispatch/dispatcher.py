@@ -171,9 +171,9 @@ class Dispatcher:
             self.turns.join(self)
 
     def serve(self) -> int:
-        """Deliver what was appended, or wake the loop for a step. Return the number of delivered entries.
+        """Deliver the appended entries, or wake the loop for a step. Return the number of delivered entries.
 
-        No step is interrupted: the loop is parked, and nobody holds `step_lock`.
+        No step is interrupted: the loop is parked, and `step_lock` is free.
         """
         self._in_line = False
         parked = self._parked

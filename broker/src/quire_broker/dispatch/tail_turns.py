@@ -1,4 +1,4 @@
-"""Delivers what was appended to the dispatchers of one topic that wait for it, without a task switch for each of them.
+"""Delivers appended entries to the dispatchers of one topic that wait for them, without a task switch for each of them.
 
 A dispatcher at the tail joins the line when entries are appended. A turn of the loop serves from the front until enough
 entries were delivered, so that thousands of subscriptions do not hold the loop. All of a turn read the same entries.
@@ -14,14 +14,14 @@ from quire_broker.dispatch.delivery import Delivery
 from quire_broker.managed_ledger.position import StoredEntry
 
 ENTRIES_AT_ONCE = 256
-"""Deliveries of one entry after which other work of the loop goes first: one to two milliseconds."""
+"""Served dispatchers and delivered entries together, after which other work of the loop goes first: one to two ms."""
 
 
 class AtTail(Protocol):
     """A dispatcher that waits for an append."""
 
     def serve(self) -> int:
-        """Deliver what was appended, or leave it to its task. Return the number of delivered entries."""
+        """Deliver the appended entries, or leave them to its task. Return the number of delivered entries."""
         ...
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from quire_broker.dispatch.delivery import Delivery, KeyShared
 from quire_broker.dispatch.dispatcher import Dispatcher
+from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.dispatch.shared import SharedDispatcher
@@ -66,7 +67,7 @@ async def test_appended_entries_in_the_cache_arrive_in_the_next_turn_without_an_
     before = stage.ledger.reads
     stage.ledger.publish()
     stage.ledger.publish()
-    assert not link.entries(), "the one who publishes does not wait for deliveries"
+    assert not link.entries(), "a publisher does not wait for deliveries"
     await asyncio.sleep(0)
     assert link.entries() == [0, 1]
     assert stage.ledger.reads == before
@@ -133,6 +134,20 @@ async def test_a_rate_is_kept(kind: str) -> None:
         stage.ledger.publish()
         await settle()
     assert len(link.entries()) == 1
+    await stage.end()
+
+
+@KINDS
+async def test_filters_are_asked_in_a_step_of_the_task_whose_time_they_take(kind: str) -> None:
+    stage = Stage(MemoryLedger())
+    dispatcher, link = await stage.subscribe(kind)
+    dispatcher.filters = SubscriptionFilters("t", "s", dict, filters=(lambda entry: entry.metadata.sequence_id > 0,))
+    stage.ledger.publish()
+    stage.ledger.publish()
+    await asyncio.sleep(0)
+    assert not link.entries()
+    await settle()
+    assert link.entries() == [1]
     await stage.end()
 
 
