@@ -8,7 +8,7 @@ import pytest
 
 from quire_bookie.errors import DiskFullError
 from quire_bookie.model import LedgerId
-from quire_bookie.storage import flush_worker
+from quire_bookie.storage import flush, flush_worker
 from tests.sim.disk import Survival
 from tests.support.sampling import one_in
 from tests.unit.bookie.storage.crashes import crash_at
@@ -57,6 +57,32 @@ async def test_each_part_has_its_own_commit_and_the_mark_moves_once(monkeypatch:
     store = await store.restart()
     for ledger in range(LEDGERS):
         assert await store.read(ledger, 4) == body_of(ledger, 4)
+    await store.storage.close()
+
+
+async def test_old_blocks_are_read_in_parts_and_merged_in_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flush, "KEYS_PER_GET", 8)
+    monkeypatch.setattr(flush, "KEYS_PER_MERGE", 3)
+    monkeypatch.setattr(flush_worker, "LEDGERS_PER_PART", 100)
+    store = await open_store()
+    asked: list[int] = []
+    get_many = store.index.get_many
+
+    async def counted(keys: Sequence[bytes]) -> list[bytes | None]:
+        asked.append(len(keys))
+        return await get_many(keys)
+
+    for first in (0, 2, 4):
+        for ledger in range(21):
+            await store.put_ids(ledger, range(first, first + 2))
+        monkeypatch.setattr(store.index, "get_many", counted)
+        await store.storage.flush()
+        monkeypatch.setattr(store.index, "get_many", get_many)
+    assert asked == [8, 8, 5] * 3
+    store = await store.restart()
+    for ledger in range(21):
+        for entry in range(6):
+            assert await store.read(ledger, entry) == body_of(ledger, entry)
     await store.storage.close()
 
 
