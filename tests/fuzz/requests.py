@@ -24,6 +24,7 @@ from tests.fuzz.values import as_text, changed, deep_texts, json_values, odd_num
 
 _AVRO = '{"type":"record","name":"R","fields":[{"name":"a","type":["null","string"],"default":null}]}'
 _MESSAGE_ID = {"ledgerId": 1, "entryId": 0, "partitionIndex": -1}
+_QUOTA = {"msgRateIn": 1, "msgRateOut": 2, "bandwidthIn": 3, "bandwidthOut": 4, "memory": 5, "dynamic": True}
 SAMPLES: dict[str, Sequence[Any]] = {
     "tenants/{tenant}": ({"adminRoles": ["r"], "allowedClusters": ["standalone"]},),
     "clusters/{cluster}": ({"serviceUrl": "http://a:80", "brokerServiceUrl": "pulsar://a:6650"},),
@@ -61,6 +62,8 @@ SAMPLES: dict[str, Sequence[Any]] = {
     "abort": ({"ledgerId": 1, "uuid": "00000000-0000-0000-0000-000000000001"},),
     "admins": (["keeper"],),
     "racks-info/{bookie}": ({"rack": "/zone/r1", "hostname": "b1"},),
+    "resource-quotas": (_QUOTA,),
+    "{namespace}/{bundle}": (_QUOTA,),
     "peers": (["c2"], []),
     "migrate": ({"serviceUrl": "http://h:1", "brokerServiceUrl": "pulsar://h:2"},),
     "migration": (False, True),

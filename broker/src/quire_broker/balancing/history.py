@@ -14,6 +14,7 @@ from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import Delete, EventKind, MetadataStore
 from quire_broker.balancing.load_report import number_of
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, Snapshot, weight
+from quire_broker.balancing.resource_quotas import QUOTAS
 from quire_broker.names import NamespaceName
 from quire_broker.policies.store import Json, decode_json, encode_json
 
@@ -82,9 +83,9 @@ def stored_weight(data: Json) -> float:
 
 
 async def forget_averages(metadata: MetadataStore, namespace: NamespaceName) -> None:
-    """Remove the averages of a namespace that is being deleted. MetadataError."""
-    keys = [node.key async for page in metadata.scan(f"{BUNDLE_DATA}/{namespace}/") for node in page]
-    for key in keys:
+    """Remove the averages and quotas of the bundles of a namespace that is being deleted. MetadataError."""
+    prefixes = f"{BUNDLE_DATA}/{namespace}/", f"{QUOTAS}/{namespace}/"
+    for key in [node.key for prefix in prefixes async for page in metadata.scan(prefix) for node in page]:
         await metadata.transact([], [Delete(key)])
 
 

@@ -32,6 +32,7 @@ from quire_broker.balancing.history import History
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
 from quire_broker.balancing.plan.placement import place
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan, SheddingState, plan_moves
+from quire_broker.balancing.resource_quotas import expected_weight
 from quire_broker.ownership.owners import Bundle, bundle_named, owner_urls
 from quire_broker.policies.store import PolicyStore, decode_json
 from quire_broker.settings.balancing import BalancingSettings
@@ -185,8 +186,11 @@ class Leader:
             await self._store(bundle, Assignment(earlier.broker), question)
             return earlier.broker
         name, rules = BundleName(str(bundle)), self._given.placed_in(await self._rules.rules(), str(bundle.namespace))
+        known = self._history.weight_of(name)
+        if known is None:
+            known = await expected_weight(self._metadata, name)
         snapshot, now_s = _without(self._book.snapshot(), source), asyncio.get_running_loop().time()
-        pending, known = self._given.pending(snapshot.brokers, now_s), self._history.weight_of(name)
+        pending = self._given.pending(snapshot.brokers, now_s)
         found = place(name, snapshot, rules, pending, self._settings, known_weight=known)
         if found is None:
             await self._remove(bundle)

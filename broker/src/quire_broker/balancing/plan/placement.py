@@ -56,7 +56,7 @@ def place(
 ) -> Placement | None:
     """Return the broker that gets the bundle; None if no broker may have it.
 
-    `known_weight`: that of the bundle when it was last owned.
+    `known_weight`: that of the bundle when it was last owned, or the one that its quota expects.
     """
     found = candidates(bundle, snapshot.brokers.values(), rules)
     if not found:
