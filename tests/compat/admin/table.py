@@ -4,7 +4,8 @@
 
 The URLs are those of a stock standalone that was started for this run; ours is started here.
 `scripts/compat/admin_table.sh` does all of it. A command that is neither in `commands` nor skipped there ends the run
-with an error.
+with an error. With `--again` the policies whose commands were all the same in the last run are not run again: their
+rows stay as they are.
 """
 
 import argparse
@@ -85,8 +86,10 @@ class Row:
 class Comparison:
     """All runs on both sides."""
 
-    def __init__(self, stock: Side, ours: Side) -> None:
+    def __init__(self, stock: Side, ours: Side, known: dict[str, Row] | None = None) -> None:
+        """`known`: rows of an earlier run, which stay if they are not run."""
         self.sides = (stock, ours)
+        self.known = known or {}
         listed = stock.run(["@list"]).out.splitlines()
         self.rows = {name: Row(name) for name in dict.fromkeys(line.split("\t")[0] for line in listed)}
 
@@ -94,14 +97,28 @@ class Comparison:
         """Run every line."""
         lines = [line for line in LINES if line.strip()]
         first = lines.index("= namespaces list t1") + 1
-        for line in (*lines[:first], *policy_lines(self.rows), *lines[first:]):
+        for line in (*lines[:first], *self._policies(), *lines[first:]):
             self._line(line)
-        unknown = [row.name for row in self.rows.values() if not row.ran and self._skipped(row) is None]
+        for name, row in self.rows.items():
+            if not row.ran and name in self.known:
+                self.rows[name] = self.known[name]
+        unknown = [name for name, row in self.rows.items() if not row.ran and self._skipped(row) is None]
         if unknown:
             raise SystemExit(f"no line of tests/compat/admin/commands.py runs: {', '.join(unknown)}")
         for row in self.rows.values():
             if not row.ran:
                 row.why = self._skipped(row) or ""
+
+    def _policies(self) -> Iterator[str]:
+        """Yield the lines of the policies, without those whose commands are all known to be the same."""
+        lines = list(policy_lines(self.rows))
+        subjects = [_policy_of(line) for line in lines]
+        same = set(subjects)
+        for line, subject in zip(lines, subjects, strict=True):
+            row = self.known.get(_name_of(line))
+            if row is None or row.verdict is not Verdict.SAME:
+                same.discard(subject)
+        yield from (line for line, subject in zip(lines, subjects, strict=True) if subject not in same)
 
     @staticmethod
     def _skipped(row: Row) -> str | None:
@@ -167,6 +184,28 @@ def report(rows: dict[str, Row]) -> Iterator[str]:
     yield from (f"| `{row.name}` | {row.verdict} | {row.why} |" for row in rows.values())
 
 
+def _name_of(line: str) -> str:
+    """Return the command of a line."""
+    return " ".join(line.split()[1:3])
+
+
+def _policy_of(line: str) -> str:
+    """Return the group and the policy that a line reads, sets or removes."""
+    group, command = _name_of(line).split(" ")
+    return f"{group} {command.partition('-')[2].removesuffix('-group').removesuffix('s')}"
+
+
+def known_rows() -> dict[str, Row]:
+    """Return the rows of the table in the document."""
+    found = {}
+    for line in DOCUMENT.read_text().split(BEGIN)[1].split(END)[0].splitlines():
+        parts = [part.strip() for part in line.strip().strip("|").split(" | ", 2)]
+        if line.startswith("| `") and len(parts) == 3:
+            name = parts[0].strip("`")
+            found[name] = Row(name, Verdict(parts[1]), parts[2], ["in an earlier run"])
+    return found
+
+
 def write(lines: list[str]) -> None:
     """Replace the generated part of the document."""
     text = DOCUMENT.read_text()
@@ -180,6 +219,7 @@ def main() -> None:
     parser.add_argument("class_path")
     parser.add_argument("web")
     parser.add_argument("broker")
+    parser.add_argument("--again", action="store_true", help="do not repeat the policies that were the same")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "schema.json"
@@ -191,7 +231,8 @@ def main() -> None:
         try:
             for side in sides:
                 side.values |= {"schema": str(schema), "broker": side.web.removeprefix("http://")}
-            comparison = Comparison(*sides)
+            stock, ours = sides
+            comparison = Comparison(stock, ours, known_rows() if options.again else None)
             comparison.run()
         finally:
             for side in sides:
