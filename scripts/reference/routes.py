@@ -9,7 +9,7 @@ from quire_bookie.admin.recovery_web import RecoveryWeb
 from quire_bookie.admin.routes import ROUTES
 from quire_bookie.admin.routes import Need as BookieNeed
 from quire_bookie.admin.web import BookieWeb
-from quire_broker.admin.routes import Need
+from quire_broker.admin.openapi import PERMISSIONS
 from quire_broker.admin.web import all_routes
 from quire_broker.proxy.web import routes as proxy_routes
 from scripts.reference.tables import GENERATED, table
@@ -21,19 +21,12 @@ Each path of the HTTP ports with the permission that its request needs. [Securit
 how a client presents its role. Without authentication a broker answers requests of its own machine, and of other
 machines only with `httpServerAdminRemote`. `HEAD` is answered as `GET`.
 
-A standalone also serves the paths of its bookies, to super users. [Compatibility](../compatibility.md) lists the
-commands of `pulsar-admin` that use these paths.
+A broker describes its paths as OpenAPI 3, with parameters, bodies and results: `GET /admin/openapi.json`, and
+[here](openapi.json). A standalone also serves the paths of its bookies, to super users.
+[Compatibility](../compatibility.md) lists the commands of `pulsar-admin` that use these paths.
 """
-_PERMISSIONS = {
-    Need.NOTHING: "none",
-    Need.A_ROLE: "any role",
-    Need.LOOK_UP: "produce or consume",
-    Need.PRODUCE: "produce",
-    Need.CONSUME: "consume",
-    Need.LIST: "consume in the namespace",
-    Need.NAMESPACE: "admin of the namespace",
-    Need.TENANT: "admin of the tenant",
-    Need.SUPER_USER: "super user",
+_PERMISSIONS: dict[Any, str] = {
+    **PERMISSIONS,
     BookieNeed.NOTHING: "none",
     BookieNeed.METRICS: "none, or with `authenticateMetricsEndpoint` any role",
     BookieNeed.READ: "any role",

@@ -75,6 +75,7 @@ READS = (
     "GET /admin/brokers/{cluster}",
     "GET /admin/brokers/{cluster}/{broker}/ownedNamespaces",
     "GET /admin/namespaces/{tenant}/{cluster}",
+    "GET /admin/openapi.json",
     "GET /admin/quire/balancing",
     "GET /admin/quire/drain",
     "GET /admin/quire/ledgers",
@@ -301,10 +302,13 @@ SOCKETS = (
     "GET /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}",
     "GET /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}",
     "GET /ws/v3/consumer/{subscription}",
+    "GET /ws/{rest}",
 )
 """WebSockets, which any machine may open, as it may connect to the port of the Pulsar protocol."""
 ANY_ROLE = (
     "GET /ws/v3/consumer/{subscription}",  # the brokers check the permission for each of its topics
+    "GET /ws/{rest}",
+    "GET /admin/openapi.json",
     "GET /admin/brokers/version",
     "GET /admin/v2/brokers/version",
     "GET /admin/v2/clusters",

@@ -16,10 +16,13 @@ from quire_bookie.control_characters import has_control_characters
 from quire_broker.admin.answers import answer, done, object_of
 from quire_broker.admin.clusters import require_own_cluster
 from quire_broker.admin.context import broker_of, namespace_of
+from quire_broker.admin.descriptions import NAMES, TEXT, Query, described, fields
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import FAILURE_DOMAIN_BROKERS_MAX, NAME_CHARACTERS_MAX
 from quire_broker.names import check_part
+
+_DOMAIN = fields(("brokers",), brokers=NAMES)
 
 
 def routes() -> Iterator[Route]:
@@ -36,12 +39,14 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", f"{domains}/{{domain}}", delete_domain, Need.SUPER_USER)
 
 
+@described(returns=TEXT)
 async def get_group(request: web.Request) -> web.Response:
     """Return the name of the group; no content if the namespace has none."""
     group = await broker_of(request).policies.anti_affinity(namespace_of(request))
     return done() if group is None else web.Response(text=group, content_type="application/json")
 
 
+@described(body=TEXT)
 async def set_group(request: web.Request) -> web.Response:
     """Put the namespace into a group. Bundles that have an owner stay there until they move."""
     text = (await text_of(request)).strip()
@@ -52,6 +57,7 @@ async def set_group(request: web.Request) -> web.Response:
     return done()
 
 
+@described(Query("tenant", TEXT, "only namespaces of this tenant"), returns=NAMES)
 async def members(request: web.Request) -> web.Response:
     """Return the namespaces of a group; with the query `tenant` only of this one."""
     require_own_cluster(request)
@@ -66,6 +72,7 @@ async def remove_group(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns={"type": "object", "additionalProperties": _DOMAIN})
 async def list_domains(request: web.Request) -> web.Response:
     """Return `{domain: {"brokers": [...]}}`."""
     require_own_cluster(request)
@@ -73,6 +80,7 @@ async def list_domains(request: web.Request) -> web.Response:
     return answer({name: {"brokers": brokers} for name, brokers in domains.items()})
 
 
+@described(returns=_DOMAIN)
 async def get_domain(request: web.Request) -> web.Response:
     """Return one domain."""
     require_own_cluster(request)
@@ -82,6 +90,7 @@ async def get_domain(request: web.Request) -> web.Response:
     return answer({"brokers": brokers})
 
 
+@described(body=_DOMAIN)
 async def set_domain(request: web.Request) -> web.Response:
     """Create or replace a domain."""
     require_own_cluster(request)

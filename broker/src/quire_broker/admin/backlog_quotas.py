@@ -16,11 +16,18 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, done, object_of
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
+from quire_broker.admin.descriptions import INTEGER, TEXT, Query, Schema, described, fields
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError
-from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, flaw_of_quota
+from quire_broker.policies.backlog_quota import NO_LIMIT, QUOTA_KEY, QuotaKind, QuotaPolicy, flaw_of_quota
 from quire_broker.policies.store import Json
 
+KIND: Final = Query("backlogQuotaType", {"type": "string", "enum": list(QuotaKind)}, "the kind; by default the size")
+_LIMIT: Final[Schema] = {"anyOf": [INTEGER, TEXT], "description": "a number above 0, or -1 for no limit"}
+QUOTA: Final = fields(
+    ("policy",), limitSize=_LIMIT, limitTime=_LIMIT, limit=_LIMIT, policy={"type": "string", "enum": list(QuotaPolicy)}
+)
+QUOTAS: Final[Schema] = {"type": "object", "additionalProperties": QUOTA}
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -32,6 +39,7 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", f"{root}/backlogQuota", remove_quota, Need.NAMESPACE)
 
 
+@described(returns=QUOTAS)
 async def quotas(request: web.Request) -> web.Response:
     """Return all kinds that are set."""
     return answer((await policies_of(request)).get(QUOTA_KEY) or {})
@@ -46,6 +54,7 @@ def kind_of(request: web.Request) -> QuotaKind:
         raise NotAllowedError(f"backlogQuotaType {name!r}: use one of {', '.join(QuotaKind)}") from None
 
 
+@described(KIND, body=QUOTA)
 async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
     kind, value = await quota_of(request)
@@ -74,6 +83,7 @@ def _number(value: object) -> object:
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
+@described(KIND)
 async def remove_quota(request: web.Request) -> web.Response:
     """Delete one kind; does nothing if it is not set."""
     kind = kind_of(request)

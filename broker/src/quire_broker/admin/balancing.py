@@ -10,6 +10,7 @@ from aiohttp import web
 from quire_broker.admin.answers import answer, answer_in_pieces, done
 from quire_broker.admin.context import broker_of, bundles_of, settled
 from quire_broker.admin.counters import counters
+from quire_broker.admin.descriptions import Query, described
 from quire_broker.admin.non_persistent import unstored_stats
 from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.admin.spreading import on_bundles
@@ -174,6 +175,7 @@ def _any_stats(topic: AnyTopic, broker: RunningBroker) -> dict[str, Any]:
     return topic_stats(topic, broker) if isinstance(topic, Topic) else unstored_stats(topic, broker)
 
 
+@described(Query(ALGORITHM, {"type": "string", "enum": [RANGE_HALF, TOPIC_COUNT]}, "how to find the place"))
 async def split(request: web.Request) -> web.Response:
     """Split a bundle at its owner; a free one gets an owner. Its clients notice nothing: both halves stay there."""
     broker = broker_of(request)

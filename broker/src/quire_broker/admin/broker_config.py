@@ -17,6 +17,8 @@ from aiohttp import web
 from quire_bookie.settings.declared import settings_of
 from quire_broker.admin.answers import answer, done
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.descriptions import NAMES as LIST
+from quire_broker.admin.descriptions import OBJECT, TEXTS, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.server.dynamic_settings import NAMES, STOP
 
@@ -53,16 +55,19 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
+@described(returns=LIST)
 async def names(request: web.Request) -> web.Response:
     """Return the names of settings that can be changed at run time."""
     return answer(list(NAMES))
 
 
+@described(returns=TEXTS)
 async def changed(request: web.Request) -> web.Response:
     """Return the settings that were changed at run time."""
     return answer(await broker_of(request).dynamic.values())
 
 
+@described(returns=TEXTS)
 async def runtime(request: web.Request) -> web.Response:
     """Return the settings in force by name. Stock tools read `clusterName` from it."""
     settings = broker_of(request).settings
@@ -74,6 +79,7 @@ async def runtime(request: web.Request) -> web.Response:
     return answer(values_in_force(settings) | found | {name: _text(port) for name, port in ports.items()})
 
 
+@described(returns=OBJECT)
 async def internal(request: web.Request) -> web.Response:
     """Return where the ledgers are in the metadata store, without its address, which may hold a secret."""
     return answer({"ledgersRootPath": "/ledgers", "stateStorageServiceUrl": None})

@@ -8,6 +8,7 @@ from quire_broker import __version__
 from quire_broker.admin.answers import answer, done
 from quire_broker.admin.clusters import require_own_cluster
 from quire_broker.admin.context import broker_of, go_to, metadata_answers, topic_name_of
+from quire_broker.admin.descriptions import BOOLEAN, NAMES, OBJECT, PLAIN, TEXT, Query, described
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import ConflictError, NotFoundError, ServiceNotReadyError
 from quire_broker.ownership.isolation import host_of, policy_for, urls_of
@@ -32,17 +33,20 @@ def routes() -> Iterator[Route]:
     yield Route("GET", path + "/bundle", bundle, Need.LOOK_UP, Reach.CLIENTS)
 
 
+@described(returns=TEXT, media=PLAIN)
 async def health(request: web.Request) -> web.Response:
     """Return `ok` if the metadata store answers: without it no topic can be loaded."""
     await metadata_answers(broker_of(request))
     return web.Response(text="ok")
 
 
+@described(returns=TEXT, media=PLAIN)
 async def version(request: web.Request) -> web.Response:
     """Return our version as text."""
     return web.Response(text=f"quire-{__version__}")
 
 
+@described(returns=NAMES)
 async def list_brokers(request: web.Request) -> web.Response:
     """Return the ids of the available brokers."""
     broker = broker_of(request)
@@ -58,6 +62,7 @@ async def check_quotas(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def owned(request: web.Request) -> web.Response:
     """Return the bundles of a broker, from that broker: `{bundle: {"broker_assignment", "is_controlled", ...}}`."""
     broker, wanted = broker_of(request), request.match_info["broker"]
@@ -94,6 +99,7 @@ async def drain_state(request: web.Request) -> web.Response:
     )
 
 
+@described(Query("wait", BOOLEAN, "false: answer at once"))
 async def drain(request: web.Request) -> web.Response:
     """Hand every bundle to other brokers: `{"moved": n, "bundles": n}`, `bundles` being those that are left here.
 
@@ -111,6 +117,7 @@ async def drain(request: web.Request) -> web.Response:
     return answer({"moved": broker.handover.moved - before, "bundles": broker.owners.left})
 
 
+@described(Query("listenerName", TEXT, "listener whose addresses are returned"), returns=OBJECT)
 async def lookup(request: web.Request) -> web.Response:
     """Return the broker that serves a topic."""
     owner = await broker_of(request).parts.lookups.find(topic_name_of(request))
@@ -128,6 +135,7 @@ async def lookup(request: web.Request) -> web.Response:
     return answer({key: url for key, url in found.items() if url} | {"brokerUrlSsl": urls.native_tls})
 
 
+@described(returns=TEXT, media=PLAIN)
 async def bundle(request: web.Request) -> web.Response:
     """Return the range of the topic's bundle as text."""
     return web.Response(text=await broker_of(request).parts.lookups.bundle_range(topic_name_of(request)))

@@ -18,6 +18,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import owned_topic
+from quire_broker.admin.descriptions import INTEGER, OBJECT, TEXT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import BROWSED_ENTRIES_MAX, BROWSED_MESSAGES_MAX, PEEK_BYTES_MAX
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -33,6 +34,12 @@ def routes() -> Iterator[Route]:
     yield Route("GET", topic + "/messages", messages, Need.CONSUME)
 
 
+@described(
+    Query("count", INTEGER, "most messages"),
+    Query("key", TEXT, "only messages with this key"),
+    Query("from", TEXT, "earliest, latest or ledger:entry"),
+    returns=OBJECT,
+)
 async def messages(request: web.Request) -> web.Response:
     """Return messages from a position on; see the module."""
     count = whole_number("count", request.query.get("count", "50"), 1, BROWSED_MESSAGES_MAX)

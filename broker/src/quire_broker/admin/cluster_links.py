@@ -15,6 +15,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done, flag, object_of
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.descriptions import BOOLEAN, NAMES, OBJECT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import NAME_CHARACTERS_MAX, PEER_CLUSTERS_MAX
@@ -33,12 +34,14 @@ def routes() -> Iterator[Route]:
     yield Route("POST", f"{root}/migrate", set_migration, Need.SUPER_USER)
 
 
+@described(returns=NAMES)
 async def peers(request: web.Request) -> web.Response:
     """Return the names of the peer clusters; no content if they were never set."""
     found = (await broker_of(request).policies.read_cluster(request.match_info["cluster"])).get(PEERS)
     return done() if found is None else answer(found)
 
 
+@described(body=NAMES)
 async def set_peers(request: web.Request) -> web.Response:
     """Store the peer clusters, which must exist."""
     policies, cluster = broker_of(request).policies, request.match_info["cluster"]
@@ -58,6 +61,7 @@ async def set_peers(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def migration(request: web.Request) -> web.Response:
     """Return whether and where the cluster has moved. 404 if that was never set."""
     policies, cluster = broker_of(request).policies, request.match_info["cluster"]
@@ -68,6 +72,7 @@ async def migration(request: web.Request) -> web.Response:
     return answer(found)
 
 
+@described(Query("isMigrated", BOOLEAN, "whether the cluster has moved"), body=OBJECT)
 async def set_migration(request: web.Request) -> web.Response:
     """Store it for the brokers of that cluster. 501 to declare the cluster of this broker as moved."""
     broker, cluster = broker_of(request), request.match_info["cluster"]

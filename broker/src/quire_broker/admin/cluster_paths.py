@@ -5,6 +5,7 @@ as a bookie's. Paths that concern one bookie are not included.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import wraps
 
 from aiohttp import web
 
@@ -33,6 +34,7 @@ def cluster_routes(
 
 
 def _as_a_bookie(handler: Handler) -> Handler:
+    @wraps(handler)
     async def handle(request: web.Request) -> web.StreamResponse:
         return await errors(request, handler)
 

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.descriptions import NAMES, OBJECT, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.names import check_part
@@ -35,16 +36,19 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", f"{root}/{{tenant}}", delete_tenant, Need.SUPER_USER)
 
 
+@described(returns=NAMES)
 async def list_clusters(request: web.Request) -> web.Response:
     """List the names."""
     return answer(await broker_of(request).policies.clusters())
 
 
+@described(returns=OBJECT)
 async def get_cluster(request: web.Request) -> web.Response:
     """Return ClusterData."""
     return answer(await broker_of(request).policies.read_cluster(request.match_info["cluster"]))
 
 
+@described(body=OBJECT)
 async def create_cluster(request: web.Request) -> web.Response:
     """Create a cluster."""
     check_part("cluster", request.match_info["cluster"])
@@ -52,6 +56,7 @@ async def create_cluster(request: web.Request) -> web.Response:
     return done()
 
 
+@described(body=OBJECT)
 async def update_cluster(request: web.Request) -> web.Response:
     """Change ClusterData."""
     await broker_of(request).policies.update_cluster(request.match_info["cluster"], await object_of(request))
@@ -73,12 +78,14 @@ def require_own_cluster(request: web.Request) -> None:
         raise NotFoundError("Cluster does not exist, or is not the cluster of this broker")
 
 
+@described(returns=OBJECT)
 async def isolation_policies(request: web.Request) -> web.Response:
     """Return `{name: policy}`."""
     require_own_cluster(request)
     return answer(await broker_of(request).policies.isolation())
 
 
+@described(returns=OBJECT)
 async def isolation_policy(request: web.Request) -> web.Response:
     """Return one policy."""
     require_own_cluster(request)
@@ -88,6 +95,7 @@ async def isolation_policy(request: web.Request) -> web.Response:
     return answer(found)
 
 
+@described(body=OBJECT)
 async def set_isolation_policy(request: web.Request) -> web.Response:
     """Store a policy. Bundles that other brokers already own stay there until they are unloaded."""
     require_own_cluster(request)
@@ -107,11 +115,13 @@ async def delete_isolation_policy(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=NAMES)
 async def list_tenants(request: web.Request) -> web.Response:
     """List the names."""
     return answer(await broker_of(request).policies.tenants())
 
 
+@described(returns=TENANT.schema)
 async def get_tenant(request: web.Request) -> web.Response:
     """Return TenantInfo."""
     return answer(await broker_of(request).policies.read_tenant(request.match_info["tenant"]))
@@ -126,6 +136,7 @@ async def _tenant_of(request: web.Request) -> dict[str, Any]:
     return info
 
 
+@described(body=TENANT.schema)
 async def create_tenant(request: web.Request) -> web.Response:
     """Create a tenant; its clusters must exist."""
     check_part("tenant", request.match_info["tenant"])
@@ -141,6 +152,7 @@ async def create_tenant(request: web.Request) -> web.Response:
     return done()
 
 
+@described(body=TENANT.schema)
 async def update_tenant(request: web.Request) -> web.Response:
     """Change TenantInfo."""
     await broker_of(request).policies.update_tenant(request.match_info["tenant"], await _tenant_of(request))

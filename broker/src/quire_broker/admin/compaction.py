@@ -12,6 +12,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, done
 from quire_broker.admin.context import broker_of, plain_topic, topic_here
+from quire_broker.admin.descriptions import OBJECT, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.names import TopicName
@@ -34,6 +35,7 @@ async def compact(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def status(request: web.Request) -> web.Response:
     """Return LongRunningProcessStatus."""
     topic = await plain_topic(request, "ask for the status of each partition")

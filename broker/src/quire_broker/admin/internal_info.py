@@ -15,6 +15,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.descriptions import OBJECT, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import TopicNotFoundError
 from quire_broker.limits import INFO_CURSORS_MAX, INFO_RANGES_MAX
@@ -34,6 +35,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", path, info, Need.NAMESPACE)
 
 
+@described(returns=OBJECT)
 async def info(request: web.Request) -> web.Response:
     """Return the stored state of a topic, or of each partition that was used."""
     name = topic_name_of(request)

@@ -22,6 +22,7 @@ from quire_bookie.model import EntryId, LedgerId
 from quire_broker.admin.answers import answer, answer_list
 from quire_broker.admin.context import broker_of
 from quire_broker.admin.counters import counters
+from quire_broker.admin.descriptions import INTEGER, OBJECT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
@@ -48,6 +49,11 @@ def _ledger(request: web.Request) -> LedgerId:
     return LedgerId(whole_number("ledger", request.match_info["ledger"], 0))
 
 
+@described(
+    Query("after", INTEGER, "id of the last ledger of the page before"),
+    Query("limit", INTEGER, "most ledgers"),
+    returns=OBJECT,
+)
 async def list_ledgers(request: web.Request) -> web.Response:
     """Return one page of ledgers, by id; `next` is the `after` of the next page, null at the end."""
     client = broker_of(request).ledger_client
@@ -62,6 +68,7 @@ async def list_ledgers(request: web.Request) -> web.Response:
     return answer({"ledgers": found, "next": last if len(ids) > limit else None})
 
 
+@described(returns=OBJECT)
 async def ledger_info(request: web.Request) -> web.Response:
     """Return all metadata of a ledger."""
     ledger_id = _ledger(request)
@@ -76,6 +83,9 @@ def _written_here(broker: RunningBroker, ledger_id: LedgerId) -> ManagedLedger |
     return None
 
 
+@described(
+    Query("first", INTEGER, "id of the first entry"), Query("last", INTEGER, "id of the last entry"), returns=OBJECT
+)
 async def read_entries(request: web.Request) -> web.Response:
     """Return up to 100 entries and 5 MiB, payloads in base64, with the fields of Pulsar's metadata if present."""
     broker = broker_of(request)
@@ -128,6 +138,7 @@ def _entry(entry_id: int, payload: bytes) -> dict[str, Any]:
     return value
 
 
+@described(returns={"type": "array", "items": OBJECT})
 async def loaded_topics(request: web.Request) -> web.StreamResponse:
     """Return the loaded topics."""
     return await answer_list(request, map(_loaded, broker_of(request).topics.loaded))
@@ -145,6 +156,7 @@ def _loaded(topic: Topic) -> dict[str, Any]:
     }
 
 
+@described(returns=OBJECT)
 async def stats(request: web.Request) -> web.Response:
     """Return the counters by name."""
     return answer(await counters(broker_of(request)))

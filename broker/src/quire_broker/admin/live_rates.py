@@ -22,6 +22,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import namespace_of, require_owner, topic_name_of
+from quire_broker.admin.descriptions import OBJECT, TEXT, described
 from quire_broker.admin.rate_history import (
     COLUMNS,
     NOTHING,
@@ -89,18 +90,21 @@ def routes() -> Iterator[Route]:
     yield Route("GET", "/admin/quire/live/{tenant}/{namespace}", live, Need.NAMESPACE)
 
 
+@described(returns=OBJECT)
 async def of_broker(request: web.Request) -> web.Response:
     """Return the history of this broker."""
     history = _live(request).history
     return answer(history.shown(history.total))
 
 
+@described(returns=OBJECT)
 async def of_namespace(request: web.Request) -> web.Response:
     """Return the history of a namespace at this broker; 404 if it keeps none."""
     name, history = str(namespace_of(request)), _live(request).history
     return _shown(history, history.namespaces.get(name), name)
 
 
+@described(returns=OBJECT)
 async def of_topic(request: web.Request) -> web.Response:
     """Return the history of a topic at its owner; 404 if it keeps none."""
     name, history = topic_name_of(request), _live(request).history
@@ -145,6 +149,7 @@ def event_of(snapshot: dict[str, Values], namespace: str = "") -> dict[str, Any]
     }
 
 
+@described(returns=TEXT, media="text/event-stream")
 async def live(request: web.Request) -> web.StreamResponse:
     """Stream an event every `LIVE_STEP_S`. RefusedError 503 above `LIVE_STREAMS_MAX` streams."""
     rates = _live(request)

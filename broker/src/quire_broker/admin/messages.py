@@ -25,6 +25,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_bookie.model import Buffer
 from quire_broker.admin.answers import answer, body_of, done
 from quire_broker.admin.context import broker_of, plain_topic, subscription_of, topic_here
+from quire_broker.admin.descriptions import BYTES, INTEGER, MESSAGE_ID, OBJECT, POSITION, TEXT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.admin.subscriptions import position_of
@@ -62,6 +63,7 @@ async def _topic(request: web.Request) -> Topic:
     return await plain_topic(request, "ask for one of its partitions")
 
 
+@described(returns=TEXT, media=BYTES)
 async def nth_unacknowledged(request: web.Request) -> web.Response:
     """Return the n-th entry after the acknowledged ones; 404 if there are fewer."""
     count = whole_number("position", request.match_info["count"], 1, PEEK_ENTRIES_MAX)
@@ -74,6 +76,12 @@ async def nth_unacknowledged(request: web.Request) -> web.Response:
     return _message(entries[count - 1])
 
 
+@described(
+    Query("initialPosition", {"type": "string", "enum": ["earliest", "latest"]}, "counted from here"),
+    Query("messagePosition", INTEGER, "the n-th entry, from 1"),
+    returns=TEXT,
+    media=BYTES,
+)
 async def examine(request: web.Request) -> web.Response:
     """Return the n-th entry, counted from the first or from the last one."""
     count = whole_number("messagePosition", request.query.get("messagePosition", "1"), 1, LONG_MAX)
@@ -94,6 +102,7 @@ async def examine(request: web.Request) -> web.Response:
     raise NotFoundError("Message not found")
 
 
+@described(returns=TEXT, media=BYTES)
 async def by_id(request: web.Request) -> web.Response:
     """Return the entry of a message id; 404 if it is not stored."""
     numbers = [whole_number(name, request.match_info[name], 0, LONG_MAX) for name in ("ledger", "entry")]
@@ -108,6 +117,7 @@ async def _entry(topic: Topic, position: Position) -> StoredEntry:
     return found[0]
 
 
+@described(returns=MESSAGE_ID)
 async def id_at(request: web.Request) -> web.Response:
     """Return the id of the first message that was published at that time or later."""
     time_ms = whole_number("time_ms", request.match_info["time_ms"], 0, LONG_MAX)
@@ -118,6 +128,7 @@ async def id_at(request: web.Request) -> web.Response:
     return _id(topic, found)
 
 
+@described(Query("index", INTEGER, "index of a message"), returns=MESSAGE_ID)
 async def id_by_index(request: web.Request) -> web.Response:
     """Return the id of the entry that holds the message of that index; 404 if none has it."""
     index = whole_number("index", request.query.get("index", ""), 0, LONG_MAX)
@@ -142,6 +153,7 @@ def _id(topic: Topic, position: Position) -> web.Response:
     )
 
 
+@described(body=POSITION, returns=INTEGER)
 async def backlog_size(request: web.Request) -> web.Response:
     """Return the bytes stored after a message id, estimated inside its ledger by the mean size of its entries."""
     position = position_of(await body_of(request))
@@ -149,6 +161,7 @@ async def backlog_size(request: web.Request) -> web.Response:
     return answer(bytes_after(topic.ledger.ledgers, position))
 
 
+@described(returns=OBJECT)
 async def analyze_backlog(request: web.Request) -> web.Response:
     """Read the backlog of a subscription, up to a bound, and return its numbers of entries and messages."""
     topic = await _topic(request)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import done
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
+from quire_broker.admin.descriptions import TEXT, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.policies.store import Json
 from quire_broker.topic.client_names import check_size
@@ -36,6 +37,7 @@ def _shown(value: Any) -> web.Response:
     return done() if value is None else web.Response(text=str(value), content_type="application/json")
 
 
+@described(returns=TEXT)
 async def get_one(request: web.Request) -> web.Response:
     """Return the value of a property as text; no content if it is not set."""
     return _shown((await _properties(request)).get(request.match_info["key"]))
@@ -53,6 +55,7 @@ async def set_one(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=TEXT)
 async def remove_one(request: web.Request) -> web.Response:
     """Remove a property and return its value."""
     key = request.match_info["key"]

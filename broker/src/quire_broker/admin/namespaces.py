@@ -17,6 +17,17 @@ from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, answer_list, body_of, done, failure, flag, object_of
 from quire_broker.admin.cluster_links import MOVED
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of, policies_of, topic_here
+from quire_broker.admin.descriptions import (
+    BOOLEAN,
+    NAMES,
+    OBJECT,
+    TEXT,
+    Description,
+    Query,
+    Schema,
+    described,
+    described_by,
+)
 from quire_broker.admin.non_persistent import names_of
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.spreading import MISSING, on_bundles, on_topics
@@ -29,7 +40,7 @@ from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.bundles import hash_of
-from quire_broker.policies.fields import flaw_of
+from quire_broker.policies.fields import FIELDS, flaw_of
 from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
     BY_CLUSTER,
@@ -39,6 +50,7 @@ from quire_broker.policies.rates import (
     SUBSCRIPTION_DISPATCH,
     flaw_of_rate,
     read_field,
+    schema_of,
     write_field,
 )
 from quire_broker.policies.store import Json
@@ -97,6 +109,7 @@ UNSET = {
     AUTH_MODE: "None",
 }
 """What stock brokers return for a policy that is not set, if it is not nothing."""
+_POLICIES: Schema = {"type": "object", "properties": {name: check.schema for name, check in FIELDS.items()}}
 _TYPES = set(TYPE_NAMES.values())
 _DESTINATION = "destinationBroker"
 
@@ -133,6 +146,7 @@ def routes() -> Iterator[Route]:
     yield Route("PUT", refused, refuse_policy, Need.NAMESPACE)
 
 
+@described(returns=NAMES)
 async def list_namespaces(request: web.Request) -> web.Response:
     """Return `["tenant/namespace"]`."""
     policies = broker_of(request).policies
@@ -141,6 +155,7 @@ async def list_namespaces(request: web.Request) -> web.Response:
     return answer([f"{tenant}/{name}" for name in await policies.namespaces(tenant)])
 
 
+@described(returns=NAMES)
 async def list_of_cluster(request: web.Request) -> web.Response:
     """Return the namespaces that belong to one cluster, in the old form `tenant/cluster/namespace`: there are none."""
     policies = broker_of(request).policies
@@ -149,6 +164,7 @@ async def list_of_cluster(request: web.Request) -> web.Response:
     return answer([])
 
 
+@described(Query("migrated", BOOLEAN, "only false is served"), body=BOOLEAN)
 async def set_migration(request: web.Request) -> web.Response:
     """Accept that a namespace has not moved to another cluster; 501 for the opposite."""
     await policies_of(request)
@@ -157,12 +173,14 @@ async def set_migration(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=_POLICIES)
 async def get_policies(request: web.Request) -> web.Response:
     """Return all policies."""
     policies, field = await policies_of(request), "is_allow_auto_update_schema"
     return answer(policies if policies.get(field) is not None else {**policies, field: UNSET[field]})
 
 
+@described(body=_POLICIES)
 async def create(request: web.Request) -> web.Response:
     """Create a namespace. Only super users may set its offload target."""
     policies = await object_of(request)
@@ -176,6 +194,7 @@ async def create(request: web.Request) -> web.Response:
     return done()
 
 
+@described(Query("force", BOOLEAN, "delete its topics first"))
 async def delete(request: web.Request) -> web.Response:
     """Delete a namespace; with `force` its topics are deleted first."""
     broker = broker_of(request)
@@ -199,6 +218,11 @@ async def delete(request: web.Request) -> web.Response:
     return done()
 
 
+@described(
+    Query("mode", {"type": "string", "enum": ["PERSISTENT", "NON_PERSISTENT", "ALL"]}, "which topics"),
+    Query("includeSystemTopic", BOOLEAN, "also topics whose names begin with __"),
+    returns=NAMES,
+)
 async def list_topics(request: web.Request) -> web.StreamResponse:
     """Return full names, including partitions, in order."""
     await policies_of(request)
@@ -210,6 +234,7 @@ async def list_topics(request: web.Request) -> web.StreamResponse:
     return await answer_list(request, chain(unstored, names))  # "non-persistent" comes before "persistent"
 
 
+@described(returns=FIELDS["bundles"].schema)
 async def bundles(request: web.Request) -> web.Response:
     """Return the bundles in force."""
     found = await broker_of(request).policies.bundles(namespace_of(request))
@@ -218,6 +243,7 @@ async def bundles(request: web.Request) -> web.Response:
     return answer(found.to_json())
 
 
+@described(Query("topics", TEXT, "full names, joined by commas"), returns=OBJECT)
 async def hash_positions(request: web.Request) -> web.Response:
     """Return the hashes of topics in a bundle, of those in the query `topics` or of all that are stored."""
     (bundle,) = await bundles_of(request)
@@ -237,6 +263,7 @@ async def _unload(request: web.Request, bundles: list[Bundle], to: str | None = 
     )
 
 
+@described(Query(_DESTINATION, TEXT, "broker that takes them, host:port; empty: they are released"))
 async def unload(request: web.Request) -> web.Response:
     """Hand the namespace's bundles, or one, to other brokers: to `destinationBroker` (host:port), or any other.
 
@@ -291,6 +318,7 @@ async def _on_subscriptions(
         await on_topics(request, having, one, method=method, suffix=path, query={}, fine=(MISSING,))
 
 
+@described_by(lambda policy: Description(returns=schema_of(STORED_POLICIES[policy])))
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy; if it is not set, the value in force of a few, of others no content."""
     field, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
@@ -299,6 +327,7 @@ async def get_policy(request: web.Request) -> web.Response:
     return done() if value is None else answer(value)
 
 
+@described(refuses=True)
 async def refuse_policy(request: web.Request) -> web.Response:
     """Answer 501: the policy would be stored but not enforced."""
     await policies_of(request)
@@ -360,6 +389,7 @@ def flaw_of_filters(field: str, value: Any, broker: RunningBroker) -> str | None
     return flaw_of_names(value.get("entryFilterNames") or "", broker.topics.filters)
 
 
+@described_by(lambda policy: Description(body=schema_of(STORED_POLICIES[policy])))
 async def set_policy(request: web.Request) -> web.Response:
     """Store one policy."""
     policy = request.match_info["policy"]

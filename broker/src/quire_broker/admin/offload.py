@@ -21,6 +21,7 @@ from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_broker.admin.access import is_super_user
 from quire_broker.admin.answers import answer, body_of, done, failure, object_of
 from quire_broker.admin.context import broker_of, namespace_of, plain_topic, policies_of
+from quire_broker.admin.descriptions import INTEGER, MESSAGE_ID, OBJECT, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import AuthorizationError, OffloadError
 from quire_broker.offload import policies as offload_policies
@@ -77,6 +78,7 @@ def _uuid(body: Json) -> str:
 
 
 # ---- a topic
+@described(body=MESSAGE_ID)
 async def trigger(request: web.Request) -> web.Response:
     """Start an offload; the body is a message id: `{"ledgerId": n, "entryId": n}`."""
     topic = await _topic(request)
@@ -88,6 +90,7 @@ async def trigger(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def status(request: web.Request) -> web.Response:
     """Return OffloadProcessStatus."""
     topic = await _topic(request)
@@ -104,6 +107,7 @@ async def status(request: web.Request) -> web.Response:
     )
 
 
+@described(body=OBJECT, returns=OBJECT)
 async def begin(request: web.Request) -> web.Response:
     """Pin a ledger for an attempt. 409 with the reason if it may not be offloaded now."""
     topic = await _topic(request)
@@ -126,6 +130,7 @@ async def begin(request: web.Request) -> web.Response:
     return answer({"uuid": uuid, "ledgerId": ledger_id, "entries": record.entries, "size": record.size_bytes})
 
 
+@described(body=OBJECT)
 async def complete(request: web.Request) -> web.Response:
     """Complete an attempt whose objects hold the ledger. 409 if they do not, or the attempt is not the ledger's."""
     topic = await _topic(request)
@@ -136,6 +141,7 @@ async def complete(request: web.Request) -> web.Response:
     return done()
 
 
+@described(body=OBJECT)
 async def abort(request: web.Request) -> web.Response:
     """Abort the attempt and delete its objects."""
     topic = await _topic(request)
@@ -158,12 +164,14 @@ async def _store(request: web.Request, key: str, value: object) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def get_policies(request: web.Request) -> web.Response:
     """Return the namespace's offload policies; no content if there are none."""
     value = (await policies_of(request)).get(offload_policies.POLICIES)
     return done() if value is None else answer(value)
 
 
+@described(body=OBJECT)
 async def set_policies(request: web.Request) -> web.Response:
     """Store offload policies; 412 if this broker cannot apply them."""
     value = await body_of(request)
@@ -179,12 +187,14 @@ async def remove_policies(request: web.Request) -> web.Response:
     return await _store(request, offload_policies.POLICIES, None)
 
 
+@described(returns=INTEGER)
 async def get_threshold(request: web.Request) -> web.Response:
     """Return a number; no content if it was never set."""
     value = (await policies_of(request)).get(_THRESHOLDS[request.match_info["policy"]])
     return done() if value is None else answer(value)
 
 
+@described(body=INTEGER)
 async def set_threshold(request: web.Request) -> web.Response:
     """Set a threshold; the body is a number."""
     policy = request.match_info["policy"]

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer_in_pieces, flag, object_pieces
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
+from quire_broker.admin.descriptions import BOOLEAN, OBJECT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import TOPICS_PER_STEP
@@ -48,6 +49,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", "/admin/quire/namespaces/{tenant}/{namespace}", overview, Need.NAMESPACE)
 
 
+@described(Query("loaded", BOOLEAN, "only topics that this broker has loaded"), returns=OBJECT)
 async def overview(request: web.Request) -> web.StreamResponse:
     """Return the overview; 404 if there is no such namespace."""
     broker, namespace = broker_of(request), namespace_of(request)

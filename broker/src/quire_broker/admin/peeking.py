@@ -14,6 +14,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer
 from quire_broker.admin.context import owned_topic, subscription_of
+from quire_broker.admin.descriptions import INTEGER, OBJECT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import PEEK_BYTES_MAX, PEEK_ENTRIES_MAX
 
@@ -24,6 +25,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", topic + "/subscription/{subscription}/peek", peek, Need.CONSUME)
 
 
+@described(Query("count", INTEGER, "most entries"), returns=OBJECT)
 async def peek(request: web.Request) -> web.Response:
     """Return the first unacknowledged entries, up to the requested count and bytes."""
     count = whole_number("count", request.query.get("count", "1"), 1, PEEK_ENTRIES_MAX)

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, body_of, done, failure
 from quire_broker.admin.context import broker_of, namespace_of, policies_of, topic_name_of
+from quire_broker.admin.descriptions import GRANTS, NAMES, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError
 from quire_broker.policies.store import Json
@@ -82,11 +83,13 @@ async def _actions(request: web.Request) -> list[str]:
     return found
 
 
+@described(returns=GRANTS)
 async def of_namespace(request: web.Request) -> web.Response:
     """Return `{role: [action]}`."""
     return answer((await _read(request)).get(NAMESPACE_KEY) or {})
 
 
+@described(body=NAMES)
 async def grant_on_namespace(request: web.Request) -> web.Response:
     """Grant a role exactly these actions on every topic."""
     role, actions = request.match_info["role"], await _actions(request)
@@ -105,11 +108,13 @@ def _forget(part: dict[str, Any], key: str) -> None:
     part.pop(key, None)
 
 
+@described(returns=GRANTS)
 async def of_subscriptions(request: web.Request) -> web.Response:
     """Return `{subscription: [role]}`; a subscription without an entry is for every role that may consume."""
     return answer((await _read(request)).get(SUBSCRIPTION_KEY) or {})
 
 
+@described(body=NAMES)
 async def grant_on_subscription(request: web.Request) -> web.Response:
     """Restrict a subscription to these roles."""
     subscription, roles = request.match_info["subscription"], await _texts(request, "roles")
@@ -133,11 +138,13 @@ async def revoke_on_subscription(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=NAMES)
 async def admins(request: web.Request) -> web.Response:
     """Return `[role]`."""
     return answer((await _read(request)).get(ADMINS_KEY) or [])
 
 
+@described(body=NAMES)
 async def set_admins(request: web.Request) -> web.Response:
     """Set the roles that may do everything in the namespace, besides the admins of its tenant."""
     roles = await _texts(request, "roles")
@@ -145,6 +152,7 @@ async def set_admins(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=GRANTS)
 async def of_topic(request: web.Request) -> web.Response:
     """Return `{role: [action]}`, including the grants of the namespace."""
     auth = await _read(request)
@@ -155,6 +163,7 @@ async def of_topic(request: web.Request) -> web.Response:
     return answer(found)
 
 
+@described(body=NAMES)
 async def grant_on_topic(request: web.Request) -> web.Response:
     """Grant a role these actions on a topic and its partitions."""
     role, actions, topic = request.match_info["role"], await _actions(request), topic_name_of(request)

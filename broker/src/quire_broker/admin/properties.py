@@ -16,6 +16,7 @@ from aiohttp import web
 
 from quire_broker.admin.answers import answer, body_of, done, object_of
 from quire_broker.admin.context import broker_of, owned_topic, subscription_of, topic_here, topic_name_of
+from quire_broker.admin.descriptions import BOOLEAN, TEXT, TEXTS, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.spreading import MISSING, at_owners
 from quire_broker.errors import NotAllowedError, SubscriptionNotFoundError
@@ -68,6 +69,7 @@ def shown_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if not name.startswith(_OF_BROKERS)}
 
 
+@described(returns=TEXTS)
 async def of_topic(request: web.Request) -> web.Response:
     """Return the properties of a topic."""
     name, policies = topic_name_of(request), broker_of(request).policies
@@ -99,11 +101,13 @@ async def _change(request: web.Request, changes: Mapping[str, str | None]) -> we
     return done()
 
 
+@described(body=TEXTS)
 async def set_of_topic(request: web.Request) -> web.Response:
     """Add properties, or change them."""
     return await _change(request, properties_of(await object_of(request)))
 
 
+@described(Query("key", TEXT, "name of the property"))
 async def remove_of_topic(request: web.Request) -> web.Response:
     """Remove the property `key`."""
     key = request.query.get("key", "")
@@ -119,6 +123,7 @@ def _durable(request: web.Request, topic: Topic) -> Subscription:
     return found
 
 
+@described(returns=TEXTS)
 async def of_subscription(request: web.Request) -> web.Response:
     """Return the properties of a subscription: of all partitions those of the first one win."""
 
@@ -130,6 +135,7 @@ async def of_subscription(request: web.Request) -> web.Response:
     return answer({key: value for each in reversed(list(found.values())) for key, value in each.items()})
 
 
+@described(body=TEXTS)
 async def set_of_subscription(request: web.Request) -> web.Response:
     """Replace the properties of a subscription."""
     properties = properties_of(await object_of(request))
@@ -142,6 +148,7 @@ async def set_of_subscription(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns={"type": "object", "additionalProperties": BOOLEAN})
 async def replicated(request: web.Request) -> web.Response:
     """Return `{topic: flag}`, for each partition of a partitioned topic."""
 
@@ -153,6 +160,7 @@ async def replicated(request: web.Request) -> web.Response:
     return answer({str(name): value for name, value in found.items()})
 
 
+@described(body=BOOLEAN)
 async def set_replicated(request: web.Request) -> web.Response:
     """Set the flag, which this broker keeps for clusters that replicate the topic."""
     value = await body_of(request)

@@ -19,6 +19,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, object_of
 from quire_broker.admin.context import broker_of, require_owner, require_plain, topic_here, topic_name_of
+from quire_broker.admin.descriptions import INTEGER, MESSAGE_ID, TEXT, TEXTS, described, fields
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError
 from quire_broker.limits import PUBLISH_BY_HTTP_S, PUBLISHED_BY_HTTP_MAX
@@ -77,6 +78,7 @@ class _Link:
         return not self.answered.done()
 
 
+@described(body=fields(payload=TEXT, key=TEXT, properties=TEXTS, schemaVersion=INTEGER), returns=MESSAGE_ID)
 async def publish(request: web.Request) -> web.Response:
     """Publish the message of the body. 429 if too many requests wait."""
     gate = request.app[PUBLISHING]

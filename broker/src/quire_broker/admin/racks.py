@@ -19,6 +19,7 @@ from quire_bookie.metadata.rack_map import RACK_MAP, change_rack_map, rack_group
 from quire_bookie.model import BookieId
 from quire_broker.admin.answers import answer, done, object_of
 from quire_broker.admin.context import broker_of
+from quire_broker.admin.descriptions import OBJECT, TEXT, Query, described, fields
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import NAME_CHARACTERS_MAX, RACKED_BOOKIES_MAX
@@ -34,6 +35,7 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", f"{root}/racks-info/{{bookie}}", remove_rack, Need.SUPER_USER)
 
 
+@described(returns=OBJECT)
 async def all_bookies(request: web.Request) -> web.Response:
     """Return every bookie that was ever started and not removed."""
     found = await Cookies(broker_of(request).metadata).bookies()
@@ -45,11 +47,13 @@ async def _groups(request: web.Request) -> dict[str, dict[str, Any]]:
     return {} if node is None else rack_groups(node.value)
 
 
+@described(returns=OBJECT)
 async def racks(request: web.Request) -> web.Response:
     """Return the racks of all bookies by group."""
     return answer(await _groups(request))
 
 
+@described(returns=OBJECT)
 async def rack(request: web.Request) -> web.Response:
     """Return the rack of one bookie."""
     bookie = _bookie_of(request)
@@ -59,6 +63,7 @@ async def rack(request: web.Request) -> web.Response:
     raise NotFoundError(f"Bookie address not found: {bookie}")
 
 
+@described(Query("group", TEXT, "group of the bookie"), body=fields(("rack",), rack=TEXT, hostname=TEXT))
 async def set_rack(request: web.Request) -> web.Response:
     """Store rack and group of a bookie, which need not exist yet."""
     bookie, group, info = _bookie_of(request), request.query.get("group", ""), await object_of(request)

@@ -18,6 +18,7 @@ from aiohttp import web
 from quire_bookie.admin.answers import whole_number
 from quire_broker.admin.answers import answer, failure, object_of
 from quire_broker.admin.context import broker_of, policies_of, topic_name_of
+from quire_broker.admin.descriptions import INTEGER, OBJECT, TEXT, TEXTS, described, fields
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.errors import NotFoundError, SchemaError
 from quire_broker.names import TopicName
@@ -25,6 +26,8 @@ from quire_broker.schemas.stored import Schema, SchemaType, StoredSchema, schema
 from quire_broker.server.schemas import register, strategy_of
 
 INVALID, INCOMPATIBLE = 422, 409
+_GIVEN = fields(("type",), type=TEXT, schema=TEXT, properties=TEXTS)
+_STORED = fields(version=INTEGER, type=TEXT, timestamp=INTEGER, data=TEXT, properties=TEXTS)
 
 
 def routes() -> Iterator[Route]:
@@ -98,6 +101,7 @@ def _key_value(text: str) -> bytes:
     return b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in shown)
 
 
+@described(returns=_STORED)
 async def latest(request: web.Request) -> web.Response:
     """Return the newest version."""
     _, identity = await _identity(request)
@@ -105,6 +109,7 @@ async def latest(request: web.Request) -> web.Response:
     return failure(404, "Schema not found") if found is None else answer(_shown(found))
 
 
+@described(returns=_STORED)
 async def one_version(request: web.Request) -> web.Response:
     """Return a version; -1 is the newest."""
     number = whole_number("version", request.match_info["version"], -1)
@@ -115,6 +120,7 @@ async def one_version(request: web.Request) -> web.Response:
     return failure(404, "Schema not found") if found is None else answer(_shown(found))
 
 
+@described(returns=OBJECT)
 async def all_versions(request: web.Request) -> web.Response:
     """Return all versions, oldest first."""
     _, identity = await _identity(request)
@@ -122,6 +128,7 @@ async def all_versions(request: web.Request) -> web.Response:
     return answer({"getSchemaResponses": [_shown(each) for each in versions]})
 
 
+@described(returns=OBJECT)
 async def metadata(request: web.Request) -> web.Response:
     """Return where the versions are stored, oldest first."""
     _, identity = await _identity(request)
@@ -132,6 +139,7 @@ async def metadata(request: web.Request) -> web.Response:
     return answer({"info": index[-1], "index": index})
 
 
+@described(body=_GIVEN, returns=OBJECT)
 async def post(request: web.Request) -> web.Response:
     """Register a schema and return its version."""
     broker = broker_of(request)
@@ -149,6 +157,7 @@ async def post(request: web.Request) -> web.Response:
     return answer({"version": {"version": int.from_bytes(version, "big")}})
 
 
+@described(returns=OBJECT)
 async def delete(request: web.Request) -> web.Response:
     """Delete the schemas: consumers can no longer decode the messages that carry them."""
     _, identity = await _identity(request)
@@ -158,6 +167,7 @@ async def delete(request: web.Request) -> web.Response:
     return answer({"version": version})
 
 
+@described(body=_GIVEN, returns=OBJECT)
 async def compatibility(request: web.Request) -> web.Response:
     """Return whether a schema could be registered."""
     name, identity = await _identity(request)
@@ -174,6 +184,7 @@ async def compatibility(request: web.Request) -> web.Response:
     return answer({"compatibility": flaw is None, "schemaCompatibilityStrategy": strategy.name}, status=202)
 
 
+@described(body=_GIVEN, returns=OBJECT)
 async def version_of(request: web.Request) -> web.Response:
     """Return the version of a schema; -1 if it is not registered."""
     _, identity = await _identity(request)

@@ -13,9 +13,10 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.answers import answer, body_of, done
 from quire_broker.admin.context import broker_of, topic_name_of
+from quire_broker.admin.descriptions import NAMES, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.admin.shadow_sources import properties_of_topic
-from quire_broker.admin.topic_policies import change_own, own_of
+from quire_broker.admin.topic_policies import GLOBAL, change_own, own_of
 from quire_broker.errors import NotAllowedError
 from quire_broker.limits import SHADOW_TOPICS_MAX
 from quire_broker.names import parse_topic
@@ -30,11 +31,13 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", path, remove_shadows, Need.NAMESPACE)
 
 
+@described(GLOBAL, returns=NAMES)
 async def get_shadows(request: web.Request) -> web.Response:
     """Return the shadow topics that are set; none if it has no such policy."""
     return answer((await own_of(request)).get(SHADOWS) or [])
 
 
+@described(GLOBAL, body=NAMES)
 async def set_shadows(request: web.Request) -> web.Response:
     """Set the shadow topics of a source. 412 for names that are not its shadow topics."""
     broker, source, names = broker_of(request), topic_name_of(request).partitioned, await body_of(request)
@@ -60,6 +63,7 @@ async def set_shadows(request: web.Request) -> web.Response:
     return await change_own(request, change)
 
 
+@described(GLOBAL)
 async def remove_shadows(request: web.Request) -> web.Response:
     """Tell no shadow topic about new entries: they find them with the next ones."""
     await change_own(request, lambda own: own.pop(SHADOWS, None))

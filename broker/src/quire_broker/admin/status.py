@@ -11,6 +11,7 @@ from quire_bookie.exposition.rendering import Exposition
 from quire_broker import __version__
 from quire_broker.admin.context import broker_of, metadata_answers
 from quire_broker.admin.counters import counters
+from quire_broker.admin.descriptions import PLAIN, TEXT, described
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.topic.topic import Topic
 
@@ -28,6 +29,7 @@ def routes() -> Iterator[Route]:
     yield Route("GET", "/", page, Need.SUPER_USER)
 
 
+@described(returns=TEXT, media=PLAIN)
 async def healthz(request: web.Request) -> web.Response:
     """Return 200 and `ok` while the broker can serve; 503 with the reason while the metadata store does not answer."""
     try:
@@ -37,6 +39,7 @@ async def healthz(request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
+@described(returns=TEXT, media=PLAIN)
 async def readyz(request: web.Request) -> web.Response:
     """Like /healthz, and 503 while a background task of the broker has failed and not recovered since."""
     down = broker_of(request).background.down
@@ -46,6 +49,7 @@ async def readyz(request: web.Request) -> web.Response:
     return await healthz(request)
 
 
+@described(returns=TEXT, media=PLAIN)
 async def metrics(request: web.Request) -> web.Response:
     """Return the metrics of this broker, and of other services of the process."""
     return await scraped(request.app[EXPOSITION], request)
@@ -66,6 +70,7 @@ def _row(topic: Topic) -> str:
     return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
 
 
+@described(returns=TEXT, media="text/html")
 async def page(request: web.Request) -> web.Response:
     """Return a small status page."""
     broker = broker_of(request)

@@ -9,6 +9,7 @@ from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_bookie.errors import QuireError
 from quire_broker.admin.answers import answer, body_of, done, flag
 from quire_broker.admin.context import broker_of, topic_here, topic_name_of
+from quire_broker.admin.descriptions import BOOLEAN, NAMES, POSITION, Query, described
 from quire_broker.admin.non_persistent import unstored_here
 from quire_broker.admin.properties import properties_of
 from quire_broker.admin.routes import Need, Route
@@ -83,6 +84,7 @@ def _is_id(value: object) -> TypeGuard[int]:
     return type(value) is int and -1 <= value <= LONG_MAX
 
 
+@described(returns=NAMES)
 async def list_subscriptions(request: web.Request) -> web.Response:
     """List the names of the durable subscriptions, or of all those of a non-persistent topic."""
 
@@ -95,6 +97,7 @@ async def list_subscriptions(request: web.Request) -> web.Response:
     return answer(sorted({name for names in found.values() for name in names}))
 
 
+@described(Query("replicated", BOOLEAN, "its replicated flag"), body=POSITION)
 async def create(request: web.Request) -> web.Response:
     """Create a subscription at a position; 409 if it exists, on all partitions of a partitioned topic."""
     subscription_name = request.match_info["subscription"]
@@ -119,6 +122,7 @@ async def create(request: web.Request) -> web.Response:
     return done()
 
 
+@described(Query("force", BOOLEAN, "also while it has consumers"))
 async def delete(request: web.Request) -> web.Response:
     """Delete a subscription; 412 while it has consumers, unless forced."""
     subscription_name = request.match_info["subscription"]
@@ -181,6 +185,7 @@ async def reset_to_time(request: web.Request) -> web.Response:
     return await _each(request, lambda subscription: subscription.seek_time(time_ms))
 
 
+@described(body=POSITION)
 async def reset_to_position(request: web.Request) -> web.Response:
     """Move a subscription to a position."""
     position = position_of(await body_of(request))

@@ -18,8 +18,9 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError, whole_number
 from quire_broker.admin.answers import answer, body_of, done, failure, flag
-from quire_broker.admin.backlog_quotas import kind_of, quota_of
+from quire_broker.admin.backlog_quotas import KIND, QUOTA, QUOTAS, kind_of, quota_of
 from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
+from quire_broker.admin.descriptions import BOOLEAN, INTEGER, Description, Query, described, described_by
 from quire_broker.admin.namespaces import flaw_of_filters, flaw_of_policy
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import SUBSCRIPTION_RATES_MAX
@@ -35,6 +36,7 @@ from quire_broker.policies.rates import (
     limits_nothing,
     rates_of_subscriptions,
     read_field,
+    schema_of,
     write_field,
     write_of_subscription,
 )
@@ -47,6 +49,21 @@ from quire_broker.topic.topic import Topic
 
 UNSET: Final[dict[str, Any]] = {"schema_validation_enforced": False, "subscription_types_enabled": []}
 """What stock brokers return for a policy that is not set, if it is not nothing."""
+
+APPLIED: Final = Query("applied", BOOLEAN, "the policy in force, also if the topic has none of its own")
+GLOBAL: Final = Query("isGlobal", BOOLEAN, "only false is served")
+_TTL: Final = Query("messageTTL", INTEGER, "time to live, in s; 0: none")
+_RATE: Final = schema_of(SUBSCRIPTION_DISPATCH)
+
+
+def _of_policy(policy: str) -> Description:
+    return Description((APPLIED, GLOBAL), returns=schema_of(PATHS[policy]))
+
+
+def _of_set_policy(policy: str) -> Description:
+    if policy == "messageTTL":
+        return Description((_TTL, GLOBAL))
+    return Description((GLOBAL,), body=schema_of(PATHS[policy]))
 
 
 def routes() -> Iterator[Route]:
@@ -116,6 +133,7 @@ async def change_own(request: web.Request, change: Callable[[Json], None]) -> we
     return done()
 
 
+@described_by(_of_policy)
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy."""
     own, field, broker = await own_of(request), PATHS[request.match_info["policy"]], broker_of(request)
@@ -138,6 +156,7 @@ async def _applied(request: web.Request, own: Json) -> Json:
     return merged(namespace, own, broker.settings.cluster)
 
 
+@described_by(_of_set_policy)
 async def set_policy(request: web.Request) -> web.Response:
     """Store one policy. 412 for an invalid value."""
     policy = request.match_info["policy"]
@@ -156,12 +175,14 @@ async def set_policy(request: web.Request) -> web.Response:
     return await change_own(request, lambda own: write_field(own, field, cluster, value))
 
 
+@described(GLOBAL)
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the namespace's policy."""
     field, cluster = PATHS[request.match_info["policy"]], broker_of(request).settings.cluster
     return await change_own(request, lambda own: write_field(own, field, cluster, None))
 
 
+@described(APPLIED, GLOBAL, returns=_RATE)
 async def get_rate(request: web.Request) -> web.Response:
     """Return the rate of delivery to one subscription; with `applied` that of all subscriptions, if it has none."""
     own, name = await own_of(request), request.match_info["subscription"]
@@ -174,6 +195,7 @@ async def get_rate(request: web.Request) -> web.Response:
     return done() if value is None else answer(value)
 
 
+@described(GLOBAL, body=_RATE)
 async def set_rate(request: web.Request) -> web.Response:
     """Store the rate of delivery to one subscription, which need not exist. 412 for an invalid value."""
     name, value = request.match_info["subscription"], await body_of(request)
@@ -187,12 +209,14 @@ async def set_rate(request: web.Request) -> web.Response:
     return await change_own(request, lambda own: write_of_subscription(own, name, value))
 
 
+@described(GLOBAL)
 async def remove_rate(request: web.Request) -> web.Response:
     """Restore the rate of all subscriptions for one."""
     name = request.match_info["subscription"]
     return await change_own(request, lambda own: write_of_subscription(own, name, None))
 
 
+@described(APPLIED, GLOBAL, returns=QUOTAS)
 async def get_quotas(request: web.Request) -> web.Response:
     """Return the topic's own backlog quotas, or those in force."""
     own = await own_of(request)
@@ -201,6 +225,7 @@ async def get_quotas(request: web.Request) -> web.Response:
     return answer(own.get(QUOTA_KEY) or {})
 
 
+@described(KIND, GLOBAL, body=QUOTA)
 async def set_quota(request: web.Request) -> web.Response:
     """Store one kind. 412 for an invalid quota."""
     kind, value = await quota_of(request)
@@ -211,6 +236,7 @@ async def set_quota(request: web.Request) -> web.Response:
     return await change_own(request, change)
 
 
+@described(KIND, GLOBAL)
 async def remove_quota(request: web.Request) -> web.Response:
     """Delete one kind; does nothing if it is not set."""
     kind = kind_of(request)
@@ -221,17 +247,20 @@ async def remove_quota(request: web.Request) -> web.Response:
     return await change_own(request, change)
 
 
+@described(GLOBAL)
 async def remove_all(request: web.Request) -> web.Response:
     """Restore all policies of the namespace."""
     return await change_own(request, lambda own: own.clear())
 
 
+@described(GLOBAL)
 async def get_unserved(request: web.Request) -> web.Response:
     """Return no content: a policy that is not served is never set."""
     await _place(request)
     return done()
 
 
+@described(refuses=True)
 async def refuse(request: web.Request) -> web.Response:
     """Answer 501 with the reason: the policy would be stored but not enforced."""
     policy = request.match_info["policy"]

@@ -16,6 +16,18 @@ from quire_broker.admin.context import (
     topic_here,
     topic_name_of,
 )
+from quire_broker.admin.descriptions import (
+    BOOLEAN,
+    INTEGER,
+    MESSAGE_ID,
+    NAMES,
+    OBJECT,
+    TEXTS,
+    Query,
+    Schema,
+    described,
+    fields,
+)
 from quire_broker.admin.non_persistent import (
     BUNDLES,
     names_of,
@@ -34,6 +46,10 @@ from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import moved_to
 from quire_broker.topic.topic import Topic
+
+FORCE = Query("force", BOOLEAN, "also while it is used")
+METADATA = Query("metadata", BOOLEAN, "also the metadata of the ledgers")
+_PARTITIONS: Schema = {"oneOf": [INTEGER, fields(("partitions",), partitions=INTEGER, properties=TEXTS)]}
 
 
 def routes() -> Iterator[Route]:
@@ -67,6 +83,7 @@ def _persistent(name: TopicName) -> TopicName:
     return name
 
 
+@described(Query("includeSystemTopic", BOOLEAN, "also topics whose names begin with __"), returns=NAMES)
 async def list_topics(request: web.Request) -> web.StreamResponse:
     """List the full names of the topics, including partitions."""
     broker = broker_of(request)
@@ -79,11 +96,13 @@ async def list_topics(request: web.Request) -> web.StreamResponse:
     return await answer_list(request, (str(name) for name in found if with_system or not name.is_system))
 
 
+@described(returns=NAMES)
 async def list_bundle(request: web.Request) -> web.Response:
     """List the full names of the non-persistent topics of one bundle."""
     return answer(await names_of(request))
 
 
+@described(returns=NAMES)
 async def list_partitioned(request: web.Request) -> web.Response:
     """List the full names of the partitioned topics."""
     broker = broker_of(request)
@@ -91,6 +110,7 @@ async def list_partitioned(request: web.Request) -> web.Response:
     return answer(sorted([str(name) async for name in names]))
 
 
+@described(body=TEXTS)
 async def create(request: web.Request) -> web.Response:
     """Create a plain topic; 409 if it exists, plain or partitioned."""
     broker = broker_of(request)
@@ -118,6 +138,7 @@ async def create(request: web.Request) -> web.Response:
     return done()
 
 
+@described(FORCE)
 async def delete(request: web.Request) -> web.Response:
     """Delete a plain topic; 412 while it is in use, unless forced."""
     broker = broker_of(request)
@@ -139,6 +160,7 @@ async def _delete(broker: RunningBroker, name: TopicName, *, force: bool) -> Non
         raise RefusedError(412, str(error)) from error
 
 
+@described(Query("checkAllowAutoCreation", BOOLEAN, "create the topic if clients may"), returns=OBJECT)
 async def get_partitions(request: web.Request) -> web.Response:
     """Return `{"partitions": n, "deleted": false}` and the properties, if there are any; 0 for a plain topic."""
     broker = broker_of(request)
@@ -156,6 +178,7 @@ async def _count_of(request: web.Request) -> int:
     return value
 
 
+@described(body=_PARTITIONS)
 async def create_partitioned(request: web.Request) -> web.Response:
     """Create a partitioned topic. Its partitions are created when they are first used."""
     body = await body_of(request)
@@ -168,6 +191,7 @@ async def create_partitioned(request: web.Request) -> web.Response:
     return done()
 
 
+@described(body=_PARTITIONS)
 async def grow_partitioned(request: web.Request) -> web.Response:
     """Add partitions. Each has the subscriptions of the first one from its first message on."""
     broker = broker_of(request)
@@ -176,6 +200,7 @@ async def grow_partitioned(request: web.Request) -> web.Response:
     return done()
 
 
+@described(FORCE)
 async def delete_partitioned(request: web.Request) -> web.Response:
     """Delete a partitioned topic and its partitions."""
     await delete_partitions(request, topic_name_of(request))
@@ -223,6 +248,7 @@ async def _create_partitions(request: web.Request, name: TopicName) -> None:
     await on_topics(request, name.partitions(count), one, method="PUT", suffix="", query={}, fine=(CONFLICT,))
 
 
+@described(returns=OBJECT)
 async def stats(request: web.Request) -> web.Response:
     """Return TopicStats."""
     name = topic_name_of(request)
@@ -236,6 +262,7 @@ async def _stats_here(broker: RunningBroker, name: TopicName) -> Any:
     return unstored_stats(await unstored_here(broker, name), broker)
 
 
+@described(Query("perPartition", BOOLEAN, "false: only the sums"), returns=OBJECT)
 async def stats_of_partitions(request: web.Request) -> web.Response:
     """Aggregate the stats of all partitions, each from its owner. `perPartition=false` omits the single ones."""
     broker = broker_of(request)
@@ -249,6 +276,7 @@ async def stats_of_partitions(request: web.Request) -> web.Response:
     return answer(merged_stats(each, await _metadata(request, count), per_partition=by_partition))
 
 
+@described(METADATA, returns=OBJECT)
 async def internals_of_partitions(request: web.Request) -> web.Response:
     """Return the internal stats of every partition, each from its owner."""
 
@@ -279,6 +307,7 @@ async def _of_partitions(
     return count, found
 
 
+@described(METADATA, returns=OBJECT)
 async def internals(request: web.Request) -> web.Response:
     """Return PersistentTopicInternalStats; of a non-persistent topic only its counters and subscriptions."""
     name = topic_name_of(request)
@@ -292,6 +321,7 @@ async def _internals(request: web.Request, topic: Topic) -> Any:
     return await internal_stats(topic, broker_of(request).ledger_client, metadata=flag(request, "metadata"))
 
 
+@described(returns=MESSAGE_ID)
 async def last_message_id(request: web.Request) -> web.Response:
     """Return the id of the last message."""
     topic = await owned_topic(request)
@@ -324,11 +354,13 @@ async def unload(request: web.Request) -> web.Response:
     return done()
 
 
+@described(returns=MESSAGE_ID)
 async def terminate(request: web.Request) -> web.Response:
     """Refuse further messages and return the last message id."""
     return answer(await _terminate(await owned_topic(request)))
 
 
+@described(returns=OBJECT)
 async def terminate_partitions(request: web.Request) -> web.Response:
     """Do the same for every partition: `{"<partition>": <last message id>}`. One that was not used yet is created."""
     await _create_partitions(request, _persistent(topic_name_of(request)))

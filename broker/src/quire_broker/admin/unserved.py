@@ -6,6 +6,7 @@ from typing import Final
 from aiohttp import web
 
 from quire_broker.admin.answers import failure
+from quire_broker.admin.descriptions import described
 from quire_broker.admin.routes import Need, Route
 
 WORKERS: Final = "functions, sources, sinks and packages are not part of Quire: run them in processes of their own"
@@ -36,12 +37,14 @@ def routes() -> Iterator[Route]:
         yield Route("GET", f"{root}/allocator-stats/{{allocator}}", refuse_java, Need.SUPER_USER)
 
 
+@described(refuses=True)
 async def refuse(request: web.Request) -> web.Response:
     """Answer 501 with the reason."""
     part = request.match_info["part"]
     return failure(501, f"{part} is not supported by this broker: {_REASONS[part]}")
 
 
+@described(refuses=True)
 async def refuse_java(request: web.Request) -> web.Response:
     """Answer 501: stock brokers return figures of their Java VM here."""
     return failure(501, f"{request.path} is not supported by this broker: {_NO_JAVA}")

@@ -35,6 +35,7 @@ from quire_broker.admin import (
     namespace_properties,
     namespaces,
     offload,
+    openapi,
     overview,
     peeking,
     permissions,
@@ -96,6 +97,7 @@ PARTS = (
     publishing,
     console,
     live_rates,
+    openapi,
     status,
     websockets,
 )

@@ -16,13 +16,26 @@ from aiohttp import web
 from quire_bookie.admin.answers import RefusedError
 from quire_broker.admin.access import CLIENT, credentials_in
 from quire_broker.admin.context import topic_name_of
+from quire_broker.admin.descriptions import TEXT, Query, described
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.limits import WEBSOCKET_PARTITIONS_MAX
 from quire_broker.names import parse_topic
 from quire_broker.security.credentials import CERTIFICATE
+from quire_broker.websocket.parameters import CONSUMER_NAMES, PRODUCER_NAMES, READER_NAMES
 from quire_broker.websocket.service import WebSocketService
 
 WEBSOCKETS = web.AppKey("websockets", WebSocketService)
+
+_PATHS = (
+    "/ws/v2/producer/DOMAIN/TENANT/NAMESPACE/TOPIC",
+    "/ws/v2/consumer/DOMAIN/TENANT/NAMESPACE/TOPIC/SUBSCRIPTION",
+    "/ws/v2/reader/DOMAIN/TENANT/NAMESPACE/TOPIC",
+    "/ws/v3/consumer/SUBSCRIPTION?topics=A,B",
+)
+_TOKEN = Query("token", TEXT, "the token of a client that cannot send headers")
+_OF_CONSUMERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in CONSUMER_NAMES))
+_OF_PRODUCERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in PRODUCER_NAMES))
+_OF_READERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in READER_NAMES))
 
 
 def routes() -> Iterator[Route]:
@@ -32,24 +45,29 @@ def routes() -> Iterator[Route]:
     yield Route("GET", f"/ws/v2/consumer/{topic}/{{subscription}}", consume, Need.CONSUME, Reach.SOCKETS)
     yield Route("GET", f"/ws/v2/reader/{topic}", read, Need.CONSUME, Reach.SOCKETS)
     yield Route("GET", "/ws/v3/consumer/{subscription}", consume_topics, Need.A_ROLE, Reach.SOCKETS)
+    yield Route("GET", "/ws/{rest:.*}", unknown, Need.A_ROLE, Reach.SOCKETS)
 
 
+@described(*_OF_PRODUCERS)
 async def produce(request: web.Request) -> web.StreamResponse:
     """Serve a producer."""
     return await _service(request).produce(request, topic_name_of(request), _credentials(request))
 
 
+@described(*_OF_CONSUMERS)
 async def consume(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of one topic."""
     names, subscription = [topic_name_of(request)], request.match_info["subscription"]
     return await _service(request).consume(request, names, subscription, _credentials(request))
 
 
+@described(*_OF_READERS)
 async def read(request: web.Request) -> web.StreamResponse:
     """Serve a reader."""
     return await _service(request).read(request, topic_name_of(request), _credentials(request))
 
 
+@described(Query("topics", TEXT, "full names, joined by commas"), *_OF_CONSUMERS)
 async def consume_topics(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of several topics; the brokers check the permission for each. RefusedError 400."""
     service = _service(request)
@@ -61,6 +79,12 @@ async def consume_topics(request: web.Request) -> web.StreamResponse:
     if not names or len(set(names)) < len(names):
         raise RefusedError(400, "topics must name different topics: topics=A,B")
     return await service.consume(request, names, request.match_info["subscription"], _credentials(request))
+
+
+async def unknown(request: web.Request) -> web.StreamResponse:
+    """Answer 404 with the paths that there are."""
+    _service(request)
+    raise RefusedError(404, f"{request.path[:100]} serves no WebSockets; the paths are {', '.join(_PATHS)}")
 
 
 def _service(request: web.Request) -> WebSocketService:

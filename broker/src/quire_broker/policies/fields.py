@@ -6,15 +6,25 @@ read, because other brokers write the same nodes.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
-Check: TypeAlias = Callable[[Any], str | None]
-"""Describes the expected value; None: the value is valid."""
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NAME_CHARACTERS_MAX: Final = 1024
 ENTRIES_MAX: Final = 10_000
 """Maximum of one list or map."""
+
+
+class Check(NamedTuple):
+    """The values that a field may have. Calling it describes the expected value; None: the value is valid."""
+
+    flaw: Callable[[Any], str | None]
+    schema: Mapping[str, Any]
+    """The same as a schema of OpenAPI 3.0."""
+
+    def __call__(self, value: Any) -> str | None:
+        """Check a value."""
+        return self.flaw(value)
 
 
 def whole(low: int, high: int) -> Check:
@@ -24,29 +34,42 @@ def whole(low: int, high: int) -> Check:
         good = type(value) is int and low <= value <= high
         return None if good else f"an integer from {low} to {high}"
 
-    return check
+    size = "int32" if low >= -(2**31) and high <= INT_MAX else "int64"
+    return Check(check, {"type": "integer", "format": size, "minimum": low, "maximum": high})
 
 
-def flag(value: Any) -> str | None:
-    """Check for true or false."""
+def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "true or false"
 
 
-def text(value: Any) -> str | None:
-    """Check for a text of bounded length."""
+flag: Final = Check(_flag, {"type": "boolean"})
+"""Checks for true or false."""
+
+
+def _text(value: Any) -> str | None:
     good = isinstance(value, str) and len(value) <= NAME_CHARACTERS_MAX
     return None if good else f"a text of at most {NAME_CHARACTERS_MAX} characters"
 
 
+text: Final = Check(_text, {"type": "string", "maxLength": NAME_CHARACTERS_MAX})
+"""Checks for a text of bounded length."""
+
+
 def one_of(*known: str) -> Check:
     """Return a check for one of these texts."""
-    return lambda value: None if isinstance(value, str) and value in known else f"one of {', '.join(known)}"
+    return Check(
+        lambda value: None if isinstance(value, str) and value in known else f"one of {', '.join(known)}",
+        {"type": "string", "enum": list(known)},
+    )
 
 
-def number(value: Any) -> str | None:
-    """Check for a number that a double can hold."""
+def _number(value: Any) -> str | None:
     good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LONG_MAX
     return None if good else "a number"
+
+
+number: Final = Check(_number, {"type": "number", "format": "double"})
+"""Checks for a number that a double can hold."""
 
 
 def list_of(item: Check) -> Check:
@@ -57,7 +80,7 @@ def list_of(item: Check) -> Check:
             return f"a list of at most {ENTRIES_MAX} entries"
         return next((f"a list, each entry {flaw}" for flaw in map(item, value) if flaw), None)
 
-    return check
+    return Check(check, {"type": "array", "maxItems": ENTRIES_MAX, "items": item.schema})
 
 
 def map_of(item: Check) -> Check:
@@ -69,7 +92,7 @@ def map_of(item: Check) -> Check:
         names = next((f"an object, each name {flaw}" for flaw in map(text, value) if flaw), None)
         return names or next((f"an object, each value {flaw}" for flaw in map(item, value.values()) if flaw), None)
 
-    return check
+    return Check(check, {"type": "object", "maxProperties": ENTRIES_MAX, "additionalProperties": item.schema})
 
 
 def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
@@ -89,14 +112,21 @@ def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
                 return f"an object whose field {name} is {flaw}"
         return None
 
-    return check
+    properties = {
+        name: item.schema if name in required else {**item.schema, "nullable": True} for name, item in fields.items()
+    }
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return Check(check, schema | ({"required": list(required)} if required else {}))
 
 
-def _setting(value: Any) -> str | None:
-    """Check for a setting of an offloader, null, or a map of further settings."""
+def _of_offloader(value: Any) -> str | None:
     if value is None or isinstance(value, bool) or number(value) is None or text(value) is None:
         return None
     return None if map_of(text)(value) is None else "a text, a number, true, false, or an object of texts"
+
+
+_SETTING: Final = Check(_of_offloader, {"description": "a text, a number, true, false, null, or an object of texts"})
+"""Checks for a setting of an offloader."""
 
 
 INT = whole(-(2**31), INT_MAX)
@@ -167,7 +197,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "offload_threshold": LONG,
     "offload_threshold_in_seconds": LONG,
     "offload_deletion_lag_ms": LONG,
-    "offload_policies": map_of(_setting),
+    "offload_policies": map_of(_SETTING),
     "schema_auto_update_compatibility_strategy": text,
     "schema_compatibility_strategy": text,
     "is_allow_auto_update_schema": flag,

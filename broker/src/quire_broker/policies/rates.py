@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from quire_broker.policies.fields import flaw_of
+from quire_broker.policies.fields import FIELDS, flaw_of
 
 PUBLISH: Final = "publishMaxMessageRate"
 DISPATCH: Final = "topicDispatchRate"
@@ -101,6 +101,13 @@ def read_field(policies: Mapping[str, Any], field: str, cluster: str) -> Any:
     """Return the value of a field for the own cluster; None if it is not set."""
     found = policies.get(field)
     return (found or {}).get(cluster) if field in BY_CLUSTER else found
+
+
+def schema_of(field: str) -> Mapping[str, Any]:
+    """Return the OpenAPI schema of a field's value, of a rate that of one cluster."""
+    schema = FIELDS[field].schema
+    value: Mapping[str, Any] = schema["additionalProperties"] if field in BY_CLUSTER else schema
+    return value
 
 
 def completed(field: str, value: Any) -> Any:

@@ -23,6 +23,27 @@ LATEST = MessageId((1 << 63) - 1, (1 << 63) - 1)
 EARLIEST = MessageId(-1, -1)
 _NOT_SERVED_OF_PRODUCERS = ("encryptionKeys",)
 _NOT_SERVED_OF_CONSUMERS = ("maxRedeliverCount", "deadLetterTopic")
+PRODUCER_NAMES = (
+    "producerName",
+    "initialSequenceId",
+    "sendTimeoutMillis",
+    "maxPendingMessages",
+    "messageRoutingMode",
+    "hashingScheme",
+    "compressionType",
+)
+CONSUMER_NAMES = (
+    "consumerName",
+    "subscriptionType",
+    "subscriptionMode",
+    "subscriptionInitialPosition",
+    "receiverQueueSize",
+    "priorityLevel",
+    "ackTimeoutMillis",
+    "negativeAckRedeliveryDelay",
+    "pullMode",
+)
+READER_NAMES = ("readerName", "messageId", "receiverQueueSize")
 T = TypeVar("T")
 
 
