@@ -313,6 +313,7 @@ async def test_a_wrong_text_of_a_producer_is_answered_and_the_session_goes_on(
     async with asyncio.timeout(20):
         answer = await producer.receive_json()
     assert answer["result"] == result and answer["errorMsg"]
+    assert "eventTime" not in text or answer["errorMsg"].startswith("eventTime is 'yesterday': ")
     assert (await publish(producer, "right"))["result"] == "ok"
 
 
@@ -340,11 +341,13 @@ async def test_a_wrong_text_of_a_consumer_ends_its_session(sockets: Sockets, tex
 
 async def test_frames_that_are_too_large_or_binary_end_the_session(sockets: Sockets) -> None:
     for kind in ("producer", "reader"):
-        socket = await sockets.open(f"{kind}/{TOPIC}")
-        await socket.send_str("x" * (SERVED.text_bytes_max + 1))
-        async with asyncio.timeout(20):
-            await socket.receive()
-        assert socket.close_code == 1009
+        for size in (SERVED.text_bytes_max + 1, 64 * SERVED.text_bytes_max):
+            socket = await sockets.open(f"{kind}/{TOPIC}")
+            await socket.send_str("x" * size)
+            async with asyncio.timeout(20):
+                frame = await socket.receive()
+            assert socket.close_code == 1009
+            assert f"a text of more than {SERVED.text_bytes_max} bytes (webSocketMaxTextFrameSize)" in str(frame.extra)
         socket = await sockets.open(f"{kind}/{TOPIC}")
         await socket.send_bytes(b"x")
         async with asyncio.timeout(20):
@@ -371,6 +374,14 @@ async def test_a_request_that_cannot_be_served_is_refused_with_the_reason(
 ) -> None:
     found, reason = await sockets.refusal(path)
     assert found == status and reason
+
+
+async def test_a_path_without_sockets_is_refused_with_those_that_there_are(sockets: Sockets) -> None:
+    url = sockets.url(f"reader/{TOPIC}").replace("ws://", "http://")
+    for path in ("/ws/v2/readers/a", "/ws/producer/persistent/a/b/c/d", "/ws/"):
+        async with sockets.session.get(url.partition("/ws/")[0] + path) as answer:
+            assert answer.status == 404
+            assert f"{path} serves no WebSockets; the paths are /ws/v2/producer/" in (await answer.json())["reason"]
 
 
 async def test_a_request_without_upgrade_or_from_another_site_opens_no_session(sockets: Sockets) -> None:

@@ -6,6 +6,8 @@ or a log viewer acts on them instead of showing them.
 
 import re
 
+from quire_bookie.limits import ROLE_CHARACTERS_MAX
+
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 ACTED_ON = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters on which a terminal acts, except newline and tab. Those for text direction disguise a name as another."""
@@ -15,6 +17,11 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 def has_control_characters(text: str) -> bool:
     """Return whether a text contains a control character."""
     return _CONTROL.search(text) is not None
+
+
+def is_role(text: str) -> bool:
+    """Return whether a text may be a role: not empty, not too long, and without control characters."""
+    return 0 < len(text) <= ROLE_CHARACTERS_MAX and not has_control_characters(text)
 
 
 def escaped(text: str) -> str:

@@ -31,6 +31,7 @@ PASSWORD_BYTES_MAX = 1024
 AUDIT_CHARACTERS_MAX = 512  # of a path or a role in a line of the audit log; the rest is cut off
 BCRYPT_COST_MAX = 14  # of a hash in basicAuthConf; a check takes about a second
 CLOSE_FLUSH_S = 5.0  # time for a closing connection to send its buffered bytes
+CLOSE_SILENT_S = 1.0  # a client that sends nothing for this time has sent its whole text
 PENDING_PUBLISHES_MAX = 1000  # maxPendingPublishRequestsPerConnection
 RATE_CHECK_S = 1.0  # between two looks at a rate that a connection waits for: a policy may have changed it
 CONNECTION_PUBLISH_BYTES_MAX = 32 * MIB  # received and not yet answered, of one connection

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -19,6 +19,9 @@ from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
 from quire_bookie.cli.settings import load_settings
+
+if TYPE_CHECKING:  # imported when settings are loaded
+    from quire_bookie.config.sources import ProcessConfig
 
 log = logging.getLogger("quire.process")
 
@@ -55,7 +58,10 @@ def run_command(
             for line in without_effect:
                 log.warning("%s: %s", options.config, line)
             if unknown:
-                log.warning("%s: unknown to Quire, ignored: %s", options.config, ", ".join(unknown))
+                named = ", ".join(_with_suggestion(type(loaded.config), key) for key in unknown)
+                log.warning("%s: unknown to Quire, ignored: %s", options.config, named)
+            for line in loaded.config.doubts:
+                log.warning("%s", line)
             for variable, meant in loaded.misspelled.items():
                 log.warning("the environment variable %s has no effect; did you mean %s?", variable, meant)
             log.info("connections may take %d of %d handles (ulimit -n)", Shares.of(files_max).clients, files_max)
@@ -63,6 +69,14 @@ def run_command(
             serve = getattr(import_module(module), name)
         code = run_service(lambda stop: serve(loaded.config, stop), options.event_loop, early)
     raise typer.Exit(code)
+
+
+def _with_suggestion(model: "type[ProcessConfig]", key: str) -> str:
+    """Return an unknown key of a .conf file, with the setting of which it is almost the name."""
+    from quire_bookie.config.sources import ALMOST, closest
+
+    meant = closest(model, key, ALMOST)
+    return key if meant is None else f"{key} (did you mean '{meant}'?)"
 
 
 @contextmanager

@@ -20,8 +20,10 @@ from quire_bookie.settings.declared import Setting, settings_of
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}
 HIDDEN = "(set, not shown)"
-_ALMOST = 0.9
+ALMOST = 0.9
 """Similarity of a misspelled variable; QUIRE_PORT and QUIRE_HTTP_PORT have 0.8."""
+_WORD = re.compile(r"""(?:(?<![\S])|(?<=[("'])|(?<=--))\w+(?=[\s),;='"]|[:.](?:\s|$)|$)""")
+"""A word of a message that may be a key; not a part of a URL or a path."""
 
 
 S = TypeVar("S")
@@ -137,6 +139,11 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
     def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
         """Adapt the keys of a .conf file of the Java system; a model that knows older keys replaces them by ours."""
         return found
+
+    @property
+    def doubts(self) -> list[str]:
+        """What the start reports about these settings: they are valid, but likely not what was meant."""
+        return []
 
     @classmethod
     def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -255,22 +262,27 @@ def _misspelled(model: type[ProcessConfig], environment: Mapping[str, str]) -> d
         return {}
     import difflib  # imported only for them
 
-    close = {variable: difflib.get_close_matches(variable, known, n=1, cutoff=_ALMOST) for variable in unknown}
+    close = {variable: difflib.get_close_matches(variable, known, n=1, cutoff=ALMOST) for variable in unknown}
     return {variable: found[0] for variable, found in close.items() if found}
 
 
 def suggestion(model: type[ProcessConfig], key: str) -> str:
     """Return the end of an error about an unknown key: the likely intended key, or the command that lists all."""
+    close = closest(model, key)
+    return f"; did you mean '{close}'?" if close else "; `quire config show PROCESS` lists the settings of a process"
+
+
+def closest(model: type[ProcessConfig], key: str, similarity: float = 0.6) -> str | None:
+    """Return the key that was likely intended by an unknown one."""
     import difflib  # imported only for an error
 
     known = [spelling for name in model.model_fields for spelling in {name, model.key_of(name)}]
-    close = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean '{close[0]}'?" if close else "; `quire config show PROCESS` lists the settings of a process"
+    return next(iter(difflib.get_close_matches(key, known, n=1, cutoff=similarity)), None)
 
 
 def _origins_in(model: type[ProcessConfig], message: str, origins: Mapping[str, Origin]) -> str:
     """Return the origins of the settings that a message names: which of them did the user set?"""
-    words = set(re.findall(r"\w+", message))
+    words = set(_WORD.findall(message))
     found = {model.key_of(name): origins[name].text for name in model.model_fields if model.key_of(name) in words}
     return f" ({', '.join(f'{key} is from {text}' for key, text in found.items())})" if found else ""
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quire_bookie.control_characters import has_control_characters
+from quire_bookie.control_characters import is_role
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
-from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_bookie.settings.tls import TlsFiles
 
 _log = logging.getLogger("quire.tls")
@@ -280,7 +279,7 @@ def common_name(certificate: Mapping[str, Any] | None) -> str:
     mislead: such a certificate has no role.
     """
     names = [value for part in (certificate or {}).get("subject", ()) for name, value in part if name == "commonName"]
-    if len(names) != 1 or len(names[0]) > ROLE_CHARACTERS_MAX or has_control_characters(names[0]):
+    if len(names) != 1 or not is_role(names[0]):
         return ""
     return str(names[0])
 

@@ -26,11 +26,13 @@ class Unit:
     over: int = 1
 
     def of_field(self, value: Any) -> Any:
-        """Convert a field's value to this unit."""
-        return value if self == PLAIN else int(value * self.over / self.times)
+        """Convert a field's value to this unit. Below 0 a value is no quantity, but a mark such as *no limit*."""
+        return value if self == PLAIN or value < 0 else round(value * self.over / self.times)
 
     def to_field(self, value: Any) -> Any:
         """Convert a key's value to the unit of the field."""
+        if self == PLAIN or value < 0:
+            return value
         return value * self.times / self.over if self.over > 1 else value * self.times if self.times > 1 else value
 
 

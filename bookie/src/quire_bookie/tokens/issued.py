@@ -11,7 +11,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from quire_bookie.control_characters import has_control_characters
+from quire_bookie.control_characters import is_role
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_bookie.tokens.checks import TokenError, TokenGrant, check_times, claims_of, end_ms_of
 
@@ -107,6 +107,6 @@ def _role_of(value: Any, claim: str) -> str:
     role = value[0] if isinstance(value, list) and value else value
     if not isinstance(role, str) or not role:
         raise TokenError(f"the token has no role in its claim {claim!r}")
-    if len(role) > ROLE_CHARACTERS_MAX or has_control_characters(role):
+    if not is_role(role):
         raise TokenError(f"a role has at most {ROLE_CHARACTERS_MAX} characters and no control characters")
     return role

@@ -101,18 +101,10 @@ def _authentication(config: ClientAccessConfig) -> AuthenticationSettings:
 
 
 def _open_id(config: ClientAccessConfig) -> OpenIdSettings:
-    return OpenIdSettings(
+    return config.part(
+        OpenIdSettings,
         issuers=tuple(config.open_id_issuers),
         audiences=frozenset(config.open_id_audiences),
         trust_path=absolute(config.open_id_trust_path),
-        role_claim=config.open_id_role_claim,
-        leeway_s=float(config.open_id_leeway_s),
-        issuers_max=config.open_id_cache_size,
-        refresh_s=float(config.open_id_refresh_s),
-        expiry_s=float(config.open_id_expiry_s),
-        connect_s=config.open_id_connect_ms / 1000,
-        read_s=config.open_id_read_ms / 1000,
-        unknown_key_s=float(config.open_id_unknown_key_s),
-        https_only=config.open_id_https,
         tls_refresh_s=float(config.tls_refresh_seconds),
     )

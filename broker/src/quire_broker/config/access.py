@@ -131,6 +131,17 @@ class ClientAccessConfig(HttpAccessConfig, OpenIdConfig):
         """Whether clients authenticate by certificates."""
         return any(name in TLS_PROVIDERS for name in self.authentication_providers)
 
+    @property
+    def doubts(self) -> list[str]:
+        """Providers without authentication, which would leave every client in."""
+        if self.authentication_enabled or not self.authentication_providers:
+            return super().doubts
+        return [
+            *super().doubts,
+            f"authenticationProviders {','.join(self.authentication_providers)} has no effect, and every client is let "
+            "in: set authenticationEnabled=true, or remove it",
+        ]
+
     @model_validator(mode="after")
     def _tls_is_whole(self) -> "ClientAccessConfig":
         if self.serves_tls and not (self.tls_certificate_file_path and self.tls_key_file_path):

@@ -78,7 +78,7 @@ def list_of(item: Check) -> Check:
     def check(value: Any) -> str | None:
         if not isinstance(value, list) or len(value) > ENTRIES_MAX:
             return f"a list of at most {ENTRIES_MAX} entries"
-        return next((f"a list, each entry {flaw}" for flaw in map(item, value) if flaw), None)
+        return next((f"a list, each entry {flaw}" for flaw in map(item.flaw, value) if flaw), None)
 
     return Check(check, {"type": "array", "maxItems": ENTRIES_MAX, "items": item.schema})
 
@@ -89,8 +89,8 @@ def map_of(item: Check) -> Check:
     def check(value: Any) -> str | None:
         if not isinstance(value, dict) or len(value) > ENTRIES_MAX:
             return f"an object of at most {ENTRIES_MAX} names"
-        names = next((f"an object, each name {flaw}" for flaw in map(text, value) if flaw), None)
-        return names or next((f"an object, each value {flaw}" for flaw in map(item, value.values()) if flaw), None)
+        names = next((f"an object, each name {flaw}" for flaw in map(text.flaw, value) if flaw), None)
+        return names or next((f"an object, each value {flaw}" for flaw in map(item.flaw, value.values()) if flaw), None)
 
     return Check(check, {"type": "object", "maxProperties": ENTRIES_MAX, "additionalProperties": item.schema})
 

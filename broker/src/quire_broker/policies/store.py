@@ -67,6 +67,26 @@ def decode_json(key: str, value: bytes) -> Json:
     return decoded
 
 
+async def change_json(
+    metadata: MetadataStore, key: str, change: Callable[[Json], None], *, missing: str | None = None
+) -> Json:
+    """Change the JSON of a node by compare-and-set, and return it. `change` may be called repeatedly.
+
+    `missing`: the text of a NotFoundError if there is no node; without it the node is created.
+    """
+    while True:
+        node = await metadata.get(key)
+        if node is None and missing is not None:
+            raise NotFoundError(missing)
+        value = {} if node is None else decode_json(key, node.value)
+        change(value)
+        try:
+            await metadata.put(key, encode_json(value), expected=ABSENT if node is None else node.version)
+        except BadVersionError:
+            continue
+        return value
+
+
 def new_policies(cluster: str, bundles: Bundles) -> Json:
     """Return the policies that a stock broker writes for a new namespace."""
     return {
@@ -220,18 +240,9 @@ class PolicyStore:
         self._cache.pop(key, None)
 
     async def _update(self, key: str, change: Callable[[Json], None], what: str) -> Json:
-        while True:
-            node = await self._metadata.get(key)
-            if node is None:
-                raise NotFoundError(f"{what} does not exist")
-            value = decode_json(key, node.value)
-            change(value)
-            try:
-                await self._metadata.put(key, encode_json(value), expected=node.version)
-            except BadVersionError:
-                continue
-            self._cache.pop(key, None)
-            return value
+        value = await change_json(self._metadata, key, change, missing=f"{what} does not exist")
+        self._cache.pop(key, None)
+        return value
 
     async def _delete(self, key: str, what: str) -> None:
         try:
@@ -300,17 +311,7 @@ class PolicyStore:
             elif policies.pop(name, None) is None:
                 raise NotFoundError(f"Namespace isolation policy {name} does not exist")
 
-        while True:
-            try:
-                await self._update(self._isolation_key, change, "Namespace isolation policies")
-            except NotFoundError:
-                if policy is None:
-                    raise
-                try:
-                    await self._create(self._isolation_key, {name: policy}, "Namespace isolation policies")
-                except ConflictError:
-                    continue
-            return
+        await change_json(self._metadata, self._isolation_key, change)
 
     async def tenants(self) -> list[str]:
         """Return the names of the tenants."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from quire_bookie.control_characters import has_control_characters
+from quire_bookie.control_characters import is_role
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_broker.errors import AuthorizationError, NotFoundError
 from quire_broker.names import NamespaceName, TopicName
@@ -66,7 +66,7 @@ class Authorization:
             raise AuthorizationError(f"role {role!r} is a proxy and must name the original principal: its client")
         if original in self._proxy_roles:
             raise AuthorizationError(f"role {role!r} names {original!r} as its client, which is a proxy itself")
-        if len(original) > ROLE_CHARACTERS_MAX or has_control_characters(original):
+        if not is_role(original):
             raise AuthorizationError(
                 f"an original principal has at most {ROLE_CHARACTERS_MAX} characters and no control characters"
             )

@@ -22,7 +22,7 @@ import aiohttp
 from quire_bookie.env.bounded_body import IDENTITY, read_body
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.tls import TlsContext, client_context
-from quire_bookie.errors import PeerProtocolError
+from quire_bookie.errors import ConfigError, PeerProtocolError
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.tokens.issued import IssuerKey, parse_keys
 from quire_broker.errors import AuthenticationError
@@ -32,6 +32,7 @@ from quire_broker.security.settings import OpenIdSettings
 log = logging.getLogger("quire.broker.security")
 DISCOVERY = "/.well-known/openid-configuration"
 _NEVER_S = float("-inf")
+_SHOWN_CHARACTERS = 200
 _LOOK_S = 10.0
 """Between two looks at the age of the keys; less if they must be renewed more often."""
 _UNKNOWN_KEY = "the token was signed with a key that its issuer does not publish"
@@ -62,7 +63,10 @@ class Issuers:
 
     async def open(self) -> None:
         """Read the authorities of the issuers' certificates. ConfigError."""
-        await self._tls.open()
+        try:
+            await self._tls.open()
+        except ConfigError as error:
+            raise ConfigError(f"openIDTokenIssuerTrustCertsFilePath: {error}") from error
 
     def knows(self, issuer: str) -> bool:
         """Return whether the keys of an issuer are in memory."""
@@ -72,13 +76,21 @@ class Issuers:
         """Return a key that is in memory. AuthenticationError if `find` cannot find it either."""
         one = self._issuers.get(issuer)
         if one is None:
-            raise AuthenticationError("the token is of an issuer that openIDAllowedTokenIssuers does not name")
+            shown = issuer[:_SHOWN_CHARACTERS]
+            raise AuthenticationError(f"the token is of the issuer {shown!r}{self._remedy(issuer)}")
         key = self._current(one).get(key_id)
         if key is None:
             self._require_read(one)
         else:
             one.used_s = asyncio.get_running_loop().time()
         return key
+
+    def _remedy(self, issuer: str) -> str:
+        """Return why an issuer is not trusted."""
+        other = issuer.removesuffix("/") if issuer.endswith("/") else f"{issuer}/"
+        if other in self._issuers:
+            return ", and openIDAllowedTokenIssuers names it with another end: write the / as the token has it"
+        return ", which openIDAllowedTokenIssuers does not name"
 
     async def find(self, issuer: str, key_id: str) -> IssuerKey:
         """Return a key, after reading the issuer's keys. AuthenticationError."""
@@ -158,8 +170,12 @@ class Issuers:
         )
         async with aiohttp.ClientSession(headers=IDENTITY, timeout=timeout, auto_decompress=False) as session:
             about = await self._json(session, name.removesuffix("/") + DISCOVERY)
-            if not isinstance(about, dict) or about.get("issuer") != name:
-                raise ValueError(f"{DISCOVERY} does not name the issuer {name}")
+            found = about.get("issuer") if isinstance(about, dict) else None
+            if found != name:
+                raise ValueError(
+                    f"its {DISCOVERY} names the issuer {str(found)[:_SHOWN_CHARACTERS]!r}: openIDAllowedTokenIssuers "
+                    f"must have it so, and not as {name!r}"
+                )
             where = about.get("jwks_uri")
             if not isinstance(where, str) or not where.startswith(("https://", "http://")):
                 raise ValueError("its jwks_uri is not a URL")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import bcrypt
 
-from quire_bookie.control_characters import has_control_characters
+from quire_bookie.control_characters import is_role
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_broker.limits import BCRYPT_COST_MAX, PASSWORD_BYTES_MAX
@@ -45,7 +45,7 @@ def parse_passwords(text: str) -> Mapping[str, str]:
         user, separator, stored = line.strip().partition(":")
         if not separator or not user or not stored or ":" in stored:
             raise ConfigError(f"basicAuthConf line {number}: expected user:hash, as htpasswd writes it")
-        if len(user) > ROLE_CHARACTERS_MAX or has_control_characters(user):
+        if not is_role(user):
             raise ConfigError(
                 f"basicAuthConf line {number}: a user has at most {ROLE_CHARACTERS_MAX} characters and no control "
                 "characters"

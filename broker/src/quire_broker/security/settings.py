@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from quire_bookie import limits as bookie_limits
+from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
@@ -47,18 +48,73 @@ class ProviderKind(Enum):
 class OpenIdSettings:
     """Trusted issuers of tokens, and the claims that their tokens must hold. `trust_path` empty: the system's."""
 
-    issuers: tuple[str, ...]
-    audiences: frozenset[str]
+    issuers: tuple[str, ...] = ()
+    audiences: frozenset[str] = frozenset()
     trust_path: str = ""
-    role_claim: str = "sub"
-    leeway_s: float = 0.0
-    issuers_max: int = 5
-    refresh_s: float = limits.ISSUER_REFRESH_S
-    expiry_s: float = limits.ISSUER_EXPIRY_S
-    connect_s: float = limits.ISSUER_CONNECT_S
-    read_s: float = limits.ISSUER_READ_S
-    unknown_key_s: float = limits.ISSUER_UNKNOWN_KEY_S
-    https_only: bool = True
+    role_claim: str = setting(
+        "sub",
+        "openIDRoleClaim",
+        "claim of a token that names the role; of a list the first one",
+        short="open_id_role_claim",
+        min_length=1,
+    )
+    leeway_s: float = setting(
+        0.0,
+        "openIDAcceptedTimeLeewaySeconds",
+        "how far the clock of an issuer may differ, in s",
+        short="open_id_leeway_s",
+        kind=int,
+        ge=0,
+        le=3600,
+    )
+    issuers_max: int = setting(
+        5, "openIDCacheSize", "issuers whose keys are kept in memory", short="open_id_cache_size", ge=1, le=100
+    )
+    refresh_s: float = setting(
+        limits.ISSUER_REFRESH_S,
+        "openIDCacheRefreshAfterWriteSeconds",
+        "the keys of an issuer are read again after this time, in s; the former are used meanwhile",
+        short="open_id_refresh_s",
+        kind=int,
+        ge=1,
+    )
+    expiry_s: float = setting(
+        limits.ISSUER_EXPIRY_S,
+        "openIDCacheExpirationSeconds",
+        "keys that could not be read again for this time are dropped, in s",
+        short="open_id_expiry_s",
+        kind=int,
+        ge=1,
+    )
+    connect_s: float = setting(
+        limits.ISSUER_CONNECT_S,
+        "openIDHttpConnectionTimeoutMillis",
+        "time to connect to an issuer, in ms",
+        short="open_id_connect_ms",
+        unit=MILLISECONDS,
+        ge=1,
+        le=60_000,
+    )
+    read_s: float = setting(
+        limits.ISSUER_READ_S,
+        "openIDHttpReadTimeoutMillis",
+        "time in which an issuer must send something, in ms",
+        short="open_id_read_ms",
+        unit=MILLISECONDS,
+        ge=1,
+        le=60_000,
+    )
+    unknown_key_s: float = setting(
+        limits.ISSUER_UNKNOWN_KEY_S,
+        "openIDKeyIdCacheMissRefreshSeconds",
+        "a token with an unknown key causes another read of its issuer's keys after this time, in s",
+        short="open_id_unknown_key_s",
+        kind=int,
+        ge=1,
+    )
+    https_only: bool = setting(
+        True, "openIDRequireIssuersUseHttps", "refuse issuers and keys without https://", short="open_id_https"
+    )
     tls_refresh_s: float = bookie_limits.TLS_REFRESH_S
 
 

@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.retrying import with_retries
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.declared import settings_of
 from quire_broker.errors import NotAllowedError
 from quire_broker.policies.fields import INT_MAX
-from quire_broker.policies.store import CONFIGURATION, Json, decode_json, encode_json
+from quire_broker.policies.store import CONFIGURATION, Json, change_json, decode_json
 from quire_broker.settings.rates import RateSettings
 
 STOP: Final = "brokerShutdownTimeoutMs"
@@ -75,19 +74,13 @@ class DynamicSettings:
         flaw = flaw_of_setting(name, "1" if value is None else value)
         if flaw is not None:
             raise NotAllowedError(flaw)
-        while True:
-            node = await self._metadata.get(CONFIGURATION)
-            values = {} if node is None else decode_json(CONFIGURATION, node.value)
+
+        def on_values(values: Json) -> None:
             values.pop(name, None)
             if value is not None:
                 values[name] = value
-            version = ABSENT if node is None else node.version
-            try:
-                await self._metadata.put(CONFIGURATION, encode_json(values), expected=version)
-            except BadVersionError:
-                continue
-            await self._apply(values)
-            return
+
+        await self._apply(await change_json(self._metadata, CONFIGURATION, on_values))
 
     async def load(self) -> None:
         """Use the values in the node. Waits until the metadata store answers."""

@@ -96,19 +96,16 @@ class ManagedLedgerSettings:
         "defaultRetentionTimeInMinutes",
         "time to keep consumed ledgers; -1: forever",
         short="retention_minutes",
-        kind=int,
-        read=lambda minutes: UNLIMITED if minutes < 0 else minutes * 60.0,
-        key_default=NOTHING_KEPT,
-        ge=-1,
+        unit=MINUTES,
+        ge=UNLIMITED,
     )
     retention_bytes: int = setting(
         NOTHING_KEPT,
         "defaultRetentionSizeInMB",
         "consumed data to keep per topic; -1: everything",
         short="retention_mb",
-        read=lambda mebibytes: UNLIMITED if mebibytes < 0 else mebibytes * MIB,
-        key_default=NOTHING_KEPT,
-        ge=-1,
+        unit=MEBIBYTES,
+        ge=UNLIMITED,
     )
     trim_interval_s: float = setting(
         120.0,

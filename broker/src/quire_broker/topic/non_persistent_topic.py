@@ -26,7 +26,6 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.non_persistent_subscription import UNSTORED, NonPersistentSubscription
-from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
@@ -139,11 +138,6 @@ class NonPersistentTopic:
     def use_limits(self, limits: RateLimits) -> None:
         """Apply the rate of publishing. Delivery is not limited: what waited would be lost."""
         self.publish_limit.use(limits.publish)
-
-    def use_message_rules(self, rules: MessageRules) -> None:
-        """Apply rules from now on. A producer without encryption is closed if they require it."""
-        self.message_rules = rules
-        close_unencrypted(self, rules)
 
     # subscriptions
 

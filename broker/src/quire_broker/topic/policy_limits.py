@@ -13,7 +13,7 @@ from quire_broker.errors import (
     ProducerBusyError,
     SubscriptionNotFoundError,
 )
-from quire_broker.topic.message_rules import MessageRules, message_rules_of
+from quire_broker.topic.message_rules import message_rules_of
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.wire.kinds import SubscriptionType
@@ -37,8 +37,9 @@ def require_encrypted_producer(policies: Mapping[str, Any], topic: ServedTopic, 
         raise NotAllowedError(f"Encryption is required in {topic.name}")
 
 
-def close_unencrypted(topic: ServedTopic, rules: MessageRules) -> None:
-    """Close the producers that do not encrypt, if the rules require it."""
+def use_message_rules(policies: Mapping[str, Any], topic: ServedTopic) -> None:
+    """Apply the rules of messages from now on. A producer without encryption is closed if they require it."""
+    topic.message_rules = rules = message_rules_of(policies)
     for producer in topic.producers.everyone if rules.encrypted else ():
         if not producer.encrypted:
             topic.release_producer(producer)

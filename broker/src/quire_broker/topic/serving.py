@@ -101,6 +101,9 @@ class ServedTopic(Protocol):
         """Its stored properties."""
         ...
 
+    message_rules: MessageRules
+    """Which messages it refuses."""
+
     @property
     def subscriptions(self) -> Mapping[str, ServedSubscription]:
         """Its subscriptions by name."""
@@ -123,10 +126,6 @@ class ServedTopic(Protocol):
 
     def use_limits(self, limits: RateLimits) -> None:
         """Apply rates from now on."""
-        ...
-
-    def use_message_rules(self, rules: MessageRules) -> None:
-        """Refuse other messages from now on."""
         ...
 
     @property

@@ -44,7 +44,6 @@ from quire_broker.topic.backlog import Backlog
 from quire_broker.topic.deduplication import CURSOR, Deduplication, DeduplicationSettings, Verdict
 from quire_broker.topic.entry_metadata import EntryMetadata
 from quire_broker.topic.message_rules import MessageRules
-from quire_broker.topic.policy_limits import close_unencrypted
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedSubscription
@@ -240,11 +239,6 @@ class Topic:
         self._filters = filters
         for subscription in self.subscriptions.values():
             subscription.filters.filters = filters
-
-    def use_message_rules(self, rules: MessageRules) -> None:
-        """Apply rules from now on. A producer without encryption is closed if they require it."""
-        self.message_rules = rules
-        close_unencrypted(self, rules)
 
     def _limit_dispatch(self) -> None:
         """Apply the rates of delivery; some depend on the measured rate of publishing."""

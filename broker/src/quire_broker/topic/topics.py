@@ -49,9 +49,9 @@ from quire_broker.settings.topics import InactivitySettings, LoadSettings
 from quire_broker.topic.added_partitions import take_subscriptions
 from quire_broker.topic.changes import ChangedTopics, TopicChanges
 from quire_broker.topic.claims import TopicClaim, TopicOwnership
-from quire_broker.topic.message_rules import message_rules_of
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
+from quire_broker.topic.policy_limits import use_message_rules
 from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.settings_in_force import filter_names, ledger_settings, topic_settings
@@ -295,7 +295,7 @@ class Topics:
     def limit(self, topic: ServedTopic, policies: Json) -> None:
         """Apply rates and rules of messages of its policies to a topic. System topics have none."""
         if not topic.name.is_system:
-            topic.use_message_rules(message_rules_of(policies))
+            use_message_rules(policies, topic)
             topic.use_limits(limits_in_force(policies, self._policies.cluster, self.rates.of_topics))
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:

@@ -182,7 +182,7 @@ class ProducerSession(Session):
         for name, value in properties.items():
             metadata.properties.add(key=_text("a property", name), value=_text(f"the property {name[:40]}", value))
         if (event_time := request.get("eventTime")) is not None:
-            metadata.event_time = max(0, time_of(_text("eventTime", event_time)))
+            metadata.event_time = max(0, _time("eventTime", event_time))
         if (at_ms := _milliseconds(request, "deliverAt")) > 0:
             metadata.deliver_at_time = at_ms
         if (after_ms := _milliseconds(request, "deliverAfterMs")) > 0:
@@ -210,6 +210,14 @@ def _text(what: str, value: object) -> str:
         raise ValueError(f"{what} must be a text")
     value.encode()  # UnicodeEncodeError, a ValueError: half of a surrogate pair is no text of the protocol
     return value
+
+
+def _time(name: str, value: object) -> int:
+    """Return the milliseconds of a time. ValueError."""
+    try:
+        return time_of(_text(name, value))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{name} is {str(value)[:40]!r}: {error}; give e.g. 2026-11-27T14:00:00.123Z") from error
 
 
 def _milliseconds(request: dict[str, Any], name: str) -> int:

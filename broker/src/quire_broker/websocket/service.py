@@ -22,6 +22,7 @@ from quire_broker.websocket.consumer_session import ConsumerSession
 from quire_broker.websocket.parameters import Query, consumer_parameters, producer_parameters, reader_parameters
 from quire_broker.websocket.producer_session import ProducerSession
 from quire_broker.websocket.session import GOING_AWAY, Session
+from quire_broker.websocket.text_socket import TextSocket
 
 _STATUS = {
     ServerError.AUTHENTICATION: 401,
@@ -125,7 +126,7 @@ class WebSocketService:
             self._seats -= 1
 
     async def _serve(self, request: web.Request, session: Session) -> web.StreamResponse:
-        socket = web.WebSocketResponse(
+        socket = TextSocket(
             autoping=False, compress=False, max_msg_size=self.settings.text_bytes_max, timeout=limits.CLOSE_FLUSH_S
         )
         try:

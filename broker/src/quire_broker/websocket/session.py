@@ -1,7 +1,8 @@
 """One WebSocket session: its producers or consumers at the brokers, and the frames of its client.
 
     open      attach; a refusal is the answer to the client's HTTP request
-    run       until the client closes, is silent for the idle time, sends an unreadable text, or a broker refuses
+    run       until the client closes, is silent for the idle time, sends a text that is unreadable or too large, or a
+              broker refuses
     close     the brokers remove its producers and consumers
 
 A text that is not a JSON object ends a consumer with 1007, as its acknowledgements are not known then.
@@ -22,6 +23,7 @@ from quire_broker.errors import AuthenticationError, AuthorizationError, BrokerE
 from quire_broker.server.broker_link import code_of
 from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.websocket.attachment import Attachment, Links
+from quire_broker.websocket.text_socket import TOO_BIG
 
 log = logging.getLogger("quire.broker.websocket")
 NORMAL, GOING_AWAY, UNSUPPORTED, INVALID, REFUSED, FAILED = 1000, 1001, 1003, 1007, 1008, 1011
@@ -115,6 +117,10 @@ class Session(ABC):
                 await self._received(frame.data)
             elif frame.type is WSMsgType.PING:
                 await self._socket.pong(frame.data)
+            elif frame.type is WSMsgType.ERROR and self._socket.close_code == TOO_BIG:
+                raise EndedError(
+                    TOO_BIG, f"a text of more than {self._settings.text_bytes_max} bytes (webSocketMaxTextFrameSize)"
+                )
             elif frame.type is WSMsgType.BINARY:
                 raise EndedError(UNSUPPORTED, "a binary frame: send texts of JSON")
             elif frame.type is not WSMsgType.PONG:

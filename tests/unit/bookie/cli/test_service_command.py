@@ -41,12 +41,13 @@ def test_settings_reach_the_service_and_its_code_the_shell(
 
     put_in_place(monkeypatch, command, service)
     file = tmp_path / "of_java.conf"
-    file.write_text("metadata_session_timeout_ms=12345\nsomethingOfJava=1\nanotherOfJava=2\n")
+    file.write_text("metadata_session_timeout_ms=12345\nsomethingOfJava=1\nmetadata_sesion_timeout_ms=2\n")
     with caplog.at_level(logging.WARNING):
         code = run([*command, "--config", str(file), "--set", "metadata=etcd://h:1", "--event-loop", "asyncio"])
     assert (code, seen) == (7, [("etcd://h:1", 12345, False)])
     assert [record.getMessage() for record in caplog.records] == [
-        f"{file}: unknown to Quire, ignored: somethingOfJava, anotherOfJava"
+        f"{file}: unknown to Quire, ignored: somethingOfJava, "
+        "metadata_sesion_timeout_ms (did you mean 'metadata_session_timeout_ms'?)"
     ]
 
 

@@ -47,3 +47,9 @@ def test_a_secret_is_not_shown() -> None:
 def test_a_unit_converts_there_and_back(unit: Unit) -> None:
     for value in (0, 1, 7, 100):
         assert unit.of_field(unit.to_field(value)) == value
+
+
+def test_a_fraction_of_a_unit_is_rounded_and_a_mark_stays() -> None:
+    assert [MILLISECONDS.of_field(value) for value in (0.0005, 0.29, 4.35, 1.1)] == [0, 290, 4350, 1100]
+    for unit in (MEBIBYTES, MILLISECONDS, MINUTES):
+        assert (unit.of_field(-1), unit.to_field(-1)) == (-1, -1)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.metadata_access import MetadataAccessConfig
+from quire_bookie.config.sources import load
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import DigestType
 from quire_bookie.settings.http import HttpLimits
@@ -411,12 +412,12 @@ def test_the_issuers_of_tokens_arrive_under_pulsars_keys() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"openIDAllowedTokenIssuers": ""}, "needs openIDAllowedTokenIssuers"),
-        ({"openIDAllowedAudiences": ""}, "needs openIDAllowedAudiences"),
+        ({"openIDAllowedTokenIssuers": ""}, "needs openIDAllowedTokenIssuers, e.g. openIDAllowedTokenIssuers=https://"),
+        ({"openIDAllowedAudiences": ""}, "needs openIDAllowedAudiences, e.g. openIDAllowedAudiences=pulsar"),
         ({"openIDAllowedTokenIssuers": "http://a"}, "does not begin with https"),
-        ({"openIDAllowedTokenIssuers": "https://user:secret@a"}, "must be URLs"),
-        ({"openIDAllowedTokenIssuers": "https://a?b=c"}, "must be URLs"),
-        ({"openIDAllowedTokenIssuers": "a.example"}, "must be URLs"),
+        ({"openIDAllowedTokenIssuers": "https://user:secret@a"}, "not a URL of the form"),
+        ({"openIDAllowedTokenIssuers": "https://a?b=c"}, "names 'https://a.b=c', which is not a URL"),
+        ({"openIDAllowedTokenIssuers": "a.example"}, "names 'a.example', which is not a URL"),
         ({"openIDFallbackDiscoveryMode": "KUBERNETES_DISCOVER_TRUSTED_ISSUER"}, "is not supported"),
         ({"openIDCacheSize": 0}, "greater than or equal to 1"),
         ({"openIDHttpReadTimeoutMillis": 60_001}, "less than or equal to 60000"),
@@ -438,3 +439,21 @@ def test_a_standalone_serves_websockets_by_default_and_a_broker_does_not() -> No
     assert broker_settings(broker(web_socket_service=True)).websocket.enabled
     assert not standalone_settings(standalone(web_socket_service=False)).broker.websocket.enabled
     assert broker_settings(broker(web_socket_session_idle_timeout_ms=5656)).websocket.idle_s == 5.656
+
+
+def test_an_origin_is_not_that_of_a_word_in_a_url() -> None:
+    given = {"open_id_issuers": "http://host/data", "authentication_enabled": "true"}
+    given |= {"authentication_providers": "openid", "open_id_audiences": "a", "data": "/d", "http_port": "1"}
+    with pytest.raises(ConfigError) as found:
+        load(StandaloneConfig, flags=given, environment={})
+    text = str(found.value)
+    assert "openIDAllowedTokenIssuers is from flag" in text and "openIDRequireIssuersUseHttps is from default" in text
+    assert "data is from" not in text
+
+
+def test_providers_without_authentication_are_a_doubt() -> None:
+    (doubt,) = broker(authentication_providers="token,tls").doubts
+    assert "authenticationProviders token,tls has no effect" in doubt and "authenticationEnabled=true" in doubt
+    assert not broker().doubts
+    secured = broker(authentication_enabled=True, authentication_providers="token", token_secret_key="/key")
+    assert not secured.doubts

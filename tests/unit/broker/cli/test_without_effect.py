@@ -44,10 +44,12 @@ def test_the_start_reports_each_key_of_a_file_once_and_no_value(
         monkeypatch.setattr(f"quire_broker.cli.serving.{name}", service)
     file = tmp_path / "broker.conf"
     file.write_text("tlsKeyStorePassword=hidden\nzookeeperServers=zk:2181\nmine=1\nmanagedLedgerCacheSizeMB=64\n")
+    given = ["--set", "metadata=etcd://h:1", "--set", "authenticationProviders=token"]
     with caplog.at_level(logging.WARNING):
-        assert run([*command, "--config", str(file), "--set", "metadata=etcd://h:1", "--event-loop", "asyncio"]) == 0
+        assert run([*command, "--config", str(file), *given, "--event-loop", "asyncio"]) == 0
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 3
+    assert len(said) == 4
+    assert said[3].startswith("authenticationProviders token has no effect")
     assert sum("tlsKeyStorePassword" in line for line in said) == sum("zookeeperServers" in line for line in said) == 1
     assert said[2] == f"{file}: unknown to Quire, ignored: mine"
     assert "hidden" not in "".join(said) and "zk:2181" not in "".join(said)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quire_bookie.env.clock import SystemClock
+from quire_bookie.errors import ConfigError
 from quire_bookie.tokens.issued import IssuedRules
 from quire_broker import limits
 from quire_broker.errors import AuthenticationError
@@ -62,7 +63,8 @@ async def test_the_keys_are_read_once_and_then_tokens_are_answered_at_once(issue
 async def test_a_token_of_another_issuer_causes_no_request(issuer: TokenIssuer) -> None:
     provider = await opened(issuer)
     for other in (f"{issuer.url}/", "http://127.0.0.1:1", issuer.url.upper()):
-        with pytest.raises(AuthenticationError, match="openIDAllowedTokenIssuers"):
+        end = "another end: write the /" if other.endswith("/") else "does not name"
+        with pytest.raises(AuthenticationError, match=f"issuer '{other}'.*openIDAllowedTokenIssuers.*{end}"):
             provider.admit(issuer.token(iss=other))
     for text in ("", "not.a.token", "user:password"):
         with pytest.raises(AuthenticationError):
@@ -211,3 +213,16 @@ async def test_plain_http_of_keys_is_refused_if_https_is_required(issuer: TokenI
     with pytest.raises(AuthenticationError, match="cannot be read"):
         await settled(provider.admit(issuer.token()))
     assert "/keys" not in issuer.asked
+
+
+async def test_a_file_of_authorities_that_cannot_be_read_is_named_with_its_key() -> None:
+    with pytest.raises(ConfigError, match="openIDTokenIssuerTrustCertsFilePath: TLS file /none"):
+        await opened(trust_path="/none.pem")
+
+
+async def test_the_log_says_how_the_issuer_names_itself(issuer: TokenIssuer, caplog: pytest.LogCaptureFixture) -> None:
+    issuer.answers[DISCOVERY] = (200, json.dumps({"issuer": f"{issuer.url}/"}).encode())
+    provider = await opened(issuer)
+    with pytest.raises(AuthenticationError, match="cannot be read"):
+        await settled(provider.admit(issuer.token()))
+    assert f"names the issuer '{issuer.url}/': openIDAllowedTokenIssuers must have it so" in caplog.text

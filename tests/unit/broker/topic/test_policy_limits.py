@@ -13,7 +13,6 @@ from quire_broker.errors import (
 )
 from quire_broker.names import parse_topic
 from quire_broker.topic import policy_limits
-from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.producers import Producer, Producers
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire.kinds import AccessMode, SubscriptionType
@@ -66,9 +65,9 @@ async def test_producers_without_encryption_are_refused_and_closed() -> None:
     await topic.producers.add(Producer(2, "secret", Link(), encrypted=True), None)
     closed: list[str] = []
     cast(Any, topic).release_producer = lambda producer: closed.append(producer.name)
-    policy_limits.close_unencrypted(topic, MessageRules())
+    policy_limits.use_message_rules({}, topic)
     assert closed == []
-    policy_limits.close_unencrypted(topic, MessageRules(encrypted=True))
+    policy_limits.use_message_rules(required, topic)
     assert closed == ["plain"]
 
 

@@ -344,14 +344,13 @@ class Appender:
         return ledger.writer.ledger_id == ledger_id and ledger.submitted > 0 and self._may_roll()
 
     async def end(self, ledger_id: int) -> bool:
-        """Change from this ledger to a new one if `may_end`. Return whether it is not written any more.
+        """Change from this ledger, which `may_end`, to a new one. Return whether it is not written any more.
 
         Appends meanwhile wait as in every switch. If the caller is cancelled, the switch continues.
         """
-        if self.may_end(ledger_id):
-            self._begin_switch(RollReason.MARKED)
-            assert self._switch is not None
-            await asyncio.wait({self._switch})  # its end may cancel it, which is no cancellation of the caller
+        self._begin_switch(RollReason.MARKED)
+        assert self._switch is not None
+        await asyncio.wait({self._switch})  # its end may cancel it, which is no cancellation of the caller
         return self._ledger is None or self._ledger.writer.ledger_id != ledger_id
 
     def _check_usable(self) -> None:
