@@ -40,6 +40,7 @@ from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.bundles import hash_of
+from quire_broker.policies.defaults import OLD_STRATEGY
 from quire_broker.policies.fields import FIELDS, flaw_of
 from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
@@ -55,7 +56,7 @@ from quire_broker.policies.rates import (
 )
 from quire_broker.policies.store import Json
 from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
-from quire_broker.schemas.compatibility import OLD_STRATEGIES, OLD_STRATEGY
+from quire_broker.schemas.compatibility import OLD_STRATEGIES
 from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import NO_BROKER

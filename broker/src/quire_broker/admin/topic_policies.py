@@ -21,13 +21,14 @@ from quire_broker.admin.answers import answer, body_of, done, failure, flag
 from quire_broker.admin.backlog_quotas import KIND, QUOTA, QUOTAS, kind_of, quota_of
 from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
 from quire_broker.admin.descriptions import BOOLEAN, INTEGER, Description, Query, described, described_by
+from quire_broker.admin.inherited import inherited, inherited_quotas
 from quire_broker.admin.namespaces import flaw_of_filters, flaw_of_policy
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
+from quire_broker.policies.defaults import with_defaults
 from quire_broker.policies.fields import INT_MAX
-from quire_broker.policies.inactivity import TOPICS, default_value
 from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import (
     SUBSCRIPTION_DISPATCH,
@@ -140,9 +141,7 @@ async def get_policy(request: web.Request) -> web.Response:
     value = None
     if flag(request, "applied"):
         own = await _applied(request, own)
-        rules = broker.settings.topics.inactivity.rules
-        defaults = default_values(broker.topics.rates.of_topics) | {TOPICS: default_value(rules)}
-        value = defaults.get(field)
+        value = default_values(broker.topics.rates.of_topics).get(field)
     found = read_field(own, field, broker.settings.cluster)
     value = value if found is None else found
     value = UNSET.get(field) if value is None else value
@@ -150,10 +149,10 @@ async def get_policy(request: web.Request) -> web.Response:
 
 
 async def _applied(request: web.Request, own: Json) -> Json:
-    """Return a topic's own policies over those of its namespace."""
+    """Return a topic's own policies over those of its namespace, over those of the broker's settings."""
     broker = broker_of(request)
     namespace = await broker.policies.policies(topic_name_of(request).namespace) or {}
-    return merged(namespace, own, broker.settings.cluster)
+    return merged(with_defaults(namespace, inherited(broker.settings)), own, broker.settings.cluster)
 
 
 @described_by(_of_set_policy)
@@ -220,9 +219,10 @@ async def remove_rate(request: web.Request) -> web.Response:
 async def get_quotas(request: web.Request) -> web.Response:
     """Return the topic's own backlog quotas, or those in force."""
     own = await own_of(request)
-    if flag(request, "applied"):
-        own = await _applied(request, own)
-    return answer(own.get(QUOTA_KEY) or {})
+    if not flag(request, "applied"):
+        return answer(own.get(QUOTA_KEY) or {})
+    quotas = (await _applied(request, own)).get(QUOTA_KEY) or {}
+    return answer(inherited_quotas(broker_of(request).settings.backlog_quotas.default) | quotas)
 
 
 @described(KIND, GLOBAL, body=QUOTA)

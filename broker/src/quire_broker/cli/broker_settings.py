@@ -37,12 +37,14 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.entry_metadata import parse_interceptors
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
+from quire_broker.settings.policies import DefaultPolicies
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
 from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.standalone import StandaloneSettings, quorums
 from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
+from quire_broker.topic.deduplication import DeduplicationSettings
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings
 from quire_broker.topic.topic import TopicSettings
 from quire_broker.topic.topics import TopicsSettings
@@ -111,11 +113,15 @@ def serving_settings(
         balancing=config.part(BalancingSettings),
         topics=TopicsSettings(
             auto_create=config.allow_auto_topic_creation,
+            defaults=config.part(DefaultPolicies),
             non_persistent=NonPersistentSettings(
                 enabled=config.non_persistent_topics, close_after_s=config.part(UnusedTopicSettings).close_after_s
             ),
             topic=TopicSettings(
                 deduplication=config.deduplication,
+                deduplication_snapshots=DeduplicationSettings(
+                    interval_s=float(config.part(DefaultPolicies).snapshot_interval_s)
+                ),
                 subscriptions=config.part(DispatchSettings),
                 entry_metadata=parse_interceptors(config.entry_metadata_interceptors),
             ),

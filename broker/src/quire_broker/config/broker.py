@@ -39,6 +39,7 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.settings.entry_metadata import parse_interceptors
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings, MarkedLedgerSettings
 from quire_broker.settings.metrics import MetricsSettings
+from quire_broker.settings.policies import DefaultPolicies
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.schemas import SchemaBounds
 from quire_broker.settings.topics import InactivitySettings, LoadSettings, UnusedTopicSettings
@@ -146,6 +147,7 @@ class ServingConfig(
         MarkedLedgerSettings,
         InactivitySettings,
         RateSettings,
+        DefaultPolicies,
         BalancingSettings,
         CompactionSettings,
         MetricsSettings,

@@ -66,13 +66,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "preferLaterVersions resourceUsageTransport* namespaceBundleUnloadingTimeoutMs failureDomainsEnabled "
         "enableNamespaceIsolationUpdateOnTime lookupPropertyPrefix internalListenerName",
     ),
-    (
-        "there is no default of the broker for it: set the policy of a namespace or a topic",
-        "maxProducersPerTopic maxConsumersPerTopic maxConsumersPerSubscription maxSubscriptionsPerTopic "
-        "maxTopicsPerNamespace ttlDurationDefaultInSeconds allowAutoSubscriptionCreation allowAutoTopicCreationType "
-        "defaultNumPartitions schemaCompatibilityStrategy systemTopicSchemaCompatibilityStrategy "
-        "isSchemaValidationEnforced isAllowAutoUpdateSchemaEnabled subscriptionTypesEnabled delayedDeliveryEnabled",
-    ),
+    ("system topics of Pulsar are not used", "systemTopicSchemaCompatibilityStrategy"),
     (
         "it is always served",
         "enablePersistentTopics subscriptionKeySharedEnable subscriptionRedeliveryTrackerEnabled systemTopicEnabled "
@@ -130,7 +124,7 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
 )
 _UNKNOWN = "a broker of Quire has no such setting"
 _OTHERS = (
-    "additionalSystemCursorNames encryptionRequireOnProducer allowAclChangesOnNonExistentTopics "
+    "additionalSystemCursorNames allowAclChangesOnNonExistentTopics "
     "backlogQuotaDefaultLimitGB bootstrapNamespaces "
     "clientLibraryVersionCheckEnabled connectionLivenessCheckTimeoutMillis defaultNumberOfNamespaceBundles "
     "forceDeleteNamespaceAllowed forceDeleteTenantAllowed isRunningStandalone maxConsumerMetadataSize "

@@ -55,8 +55,6 @@ class Strategy(Enum):
         )
 
 
-OLD_STRATEGY: Final = "schema_auto_update_compatibility_strategy"
-"""Field of a namespace's policies that holds if `schema_compatibility_strategy` is UNDEFINED, as in Pulsar."""
 OLD_STRATEGIES: Final[Mapping[str, Strategy]] = {
     "AutoUpdateDisabled": Strategy.ALWAYS_INCOMPATIBLE,
     "Backward": Strategy.BACKWARD,

@@ -2,8 +2,9 @@
 
 from quire_broker.errors import AuthorizationError, NotAllowedError, SchemaError, ServerError
 from quire_broker.names import TopicName, parse_topic
+from quire_broker.policies.defaults import OLD_STRATEGY
 from quire_broker.policies.store import Json
-from quire_broker.schemas.compatibility import OLD_STRATEGIES, OLD_STRATEGY, Strategy
+from quire_broker.schemas.compatibility import OLD_STRATEGIES, Strategy
 from quire_broker.schemas.registry import SchemaRegistry
 from quire_broker.schemas.stored import Schema, SchemaType, schema_id
 from quire_broker.security.authorization import Rights

@@ -11,10 +11,11 @@ from quire_bookie.env.background import Background
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, TopicNotFoundError
 from quire_broker.limits import UNUSED_TOPIC_S
 from quire_broker.names import TopicName
-from quire_broker.policies.store import Json, PolicyStore
+from quire_broker.policies.store import Json
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.claims import TopicOwnership
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
+from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire.kinds import Moved
 
@@ -32,7 +33,7 @@ class NonPersistentTopics:
 
     def __init__(
         self,
-        policies: PolicyStore,
+        in_force: RulesInForce,
         settings: NonPersistentSettings,
         subscriptions: DispatchSettings,
         background: Background,
@@ -41,7 +42,7 @@ class NonPersistentTopics:
         limit: Callable[[ServedTopic, Json], None],
     ) -> None:
         """`may_create`: whether a client's first use creates a topic; `limit` applies the rates of policies to it."""
-        self._policies = policies
+        self._in_force = in_force
         self._settings = settings
         self._subscriptions = subscriptions
         self._background = background
@@ -94,10 +95,10 @@ class NonPersistentTopics:
             raise NotAllowedError(
                 f"this broker serves no non-persistent topics, such as {name}: set enableNonPersistentTopics=true"
             )
-        policies = await self._policies.policies(name.namespace)
+        policies = await self._in_force.of_namespace(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
-        recorded = name.partition >= 0 and name.partition < await self._policies.partitions(name.partitioned)
+        recorded = name.partition >= 0 and name.partition < await self._in_force.partitions(name.partitioned)
         if not recorded and not may_create and not (create and await self._may_create(name, policies)):
             raise TopicNotFoundError(f"Topic {name} not found")
         name.require_creatable()

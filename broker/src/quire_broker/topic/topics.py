@@ -44,6 +44,7 @@ from quire_broker.policies.rates import limits_in_force
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.settings.policies import DefaultPolicies
 from quire_broker.settings.rates import RateSettings
 from quire_broker.settings.topics import InactivitySettings, LoadSettings
 from quire_broker.topic.added_partitions import take_subscriptions
@@ -68,6 +69,7 @@ class TopicsSettings:
     """Defaults of a broker."""
 
     auto_create: bool = True
+    defaults: DefaultPolicies = field(default_factory=DefaultPolicies)
     topic: TopicSettings = field(default_factory=TopicSettings)
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads: LoadSettings = field(default_factory=LoadSettings)
@@ -94,7 +96,7 @@ class Topics:
     ) -> None:
         self.filters = filters  # by name
         self._factory = factory
-        self._in_force = RulesInForce(policies, factory)
+        self._in_force = RulesInForce(policies, factory, settings.defaults.restrictions(settings.auto_create))
         self._policies = policies
         self._settings = settings
         self._background = background
@@ -111,14 +113,9 @@ class Topics:
         self._gate = asyncio.Semaphore(settings.loads.at_once_max)  # in a burst the first topics are ready soon
         self._settling = Background()
         self._compactions = Compactions(settings.compaction, clock)
+        subscriptions = settings.topic.subscriptions
         self.non_persistent = NonPersistentTopics(
-            policies,
-            settings.non_persistent,
-            settings.topic.subscriptions,
-            background,
-            ownership,
-            self._may_create,
-            self.limit,
+            self._in_force, settings.non_persistent, subscriptions, background, ownership, self._may_create, self.limit
         )
         self.on_loaded: Callable[[Topic], None] = lambda topic: None
         """Called after each load."""
@@ -225,7 +222,7 @@ class Topics:
                 future.exception()  # all waiters may be gone
 
     async def _load(self, name: TopicName, create: bool, may_create: bool) -> Topic:
-        policies = await self._policies.policies(name.namespace)
+        policies = await self._in_force.of_namespace(name.namespace)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
         claim = await self._ownership.claim(name)
@@ -366,7 +363,7 @@ class Topics:
         """Return the number of partitions for clients: 0 for a plain topic. TopicNotFoundError if it does not exist."""
         if self.find(name) is not None or self.non_persistent.find(name) is not None:
             return 0
-        policies = await self._policies.policies(name.namespace)
+        policies = await self._in_force.of_namespace(name.namespace)
         if policies is None:
             raise TopicNotFoundError("Namespace not found")
         if name.partition >= 0:
@@ -383,7 +380,7 @@ class Topics:
             raise TopicNotFoundError("")
         name.require_creatable()
         override = policies.get("autoTopicCreationOverride")
-        if isinstance(override, dict) and override.get("topicType") == "partitioned":
+        if isinstance(override, dict) and override.get("topicType") == "partitioned" and not name.is_system:
             wanted = override.get("defaultNumPartitions") or 1
             self._check_partitions(wanted)  # other programs also write namespaces, without a check
             try:

@@ -1,7 +1,7 @@
 """Every configured key of a broker and of a standalone reaches its package."""
 
 import socket
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
@@ -18,9 +18,13 @@ from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
 from quire_broker.ownership.listeners import Binding
 from quire_broker.policies.backlog_quota import BacklogQuota, BacklogQuotas, QuotaPolicy
+from quire_broker.policies.fields import flaw_of
+from quire_broker.schemas.compatibility import Strategy
 from quire_broker.security.settings import OpenIdSettings, ProviderKind
 from quire_broker.server.broker import BrokerSettings
+from quire_broker.settings import policies
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
+from quire_broker.topic.subscription_admission import TYPE_NAMES
 from tests.support.setting_values import BALANCING, LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)
@@ -93,6 +97,22 @@ SERVING: dict[str, Any] = BALANCING | {
     "dispatch_rate_bytes": 50,
     "subscribe_rate_per_consumer": 51,
     "subscribe_rate_period_s": 52,
+    "max_producers_per_topic": 61,
+    "max_consumers_per_topic": 62,
+    "max_consumers_per_subscription": 63,
+    "max_subscriptions_per_topic": 64,
+    "max_topics_per_namespace": 65,
+    "ttl_s": 66,
+    "subscription_types": "Shared,Failover",
+    "allow_auto_subscription_creation": False,
+    "allow_auto_topic_creation_type": "partitioned",
+    "default_num_partitions": 67,
+    "schema_compatibility_strategy": "BACKWARD",
+    "schema_validation_enforced": True,
+    "allow_auto_update_schema": False,
+    "delayed_delivery": False,
+    "encryption_required": True,
+    "deduplication_snapshot_interval_s": 68,
     "name_characters_max": 2525,
     "topic_compaction_threshold_bytes": 2626,
     "topic_compaction_check_interval_s": 27,
@@ -457,3 +477,54 @@ def test_providers_without_authentication_are_a_doubt() -> None:
     assert not broker().doubts
     secured = broker(authentication_enabled=True, authentication_providers="token", token_secret_key="/key")
     assert not secured.doubts
+
+
+@pytest.mark.parametrize(("text", "shown"), [("Shared,Most", "'Most'"), ("", "empty"), (" , ", "empty")])
+def test_types_of_subscriptions_that_do_not_exist_are_refused(text: str, shown: str) -> None:
+    with pytest.raises(ValidationError, match=f"subscriptionTypesEnabled: {shown} is not a type"):
+        broker(subscription_types=text)
+
+
+def test_the_names_of_types_and_strategies_are_those_that_are_served() -> None:
+    assert set(policies.TYPES) == set(TYPE_NAMES.values())
+    assert set(get_args(policies.StrategyName)) == {one.name for one in Strategy} - {"UNDEFINED"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        ({"producers_max": 2}, {"max_producers_per_topic": 2}),
+        ({"consumers_max": 2}, {"max_consumers_per_topic": 2}),
+        ({"subscription_consumers_max": 2}, {"max_consumers_per_subscription": 2}),
+        ({"subscriptions_max": 2}, {"max_subscriptions_per_topic": 2}),
+        ({"topics_max": 2}, {"max_topics_per_namespace": 2}),
+        ({"ttl_s": 2}, {"message_ttl_in_seconds": 2}),
+        ({"subscription_types": "Shared"}, {"subscription_types_enabled": ["Shared"]}),
+        (
+            {"create_subscriptions": False},
+            {"autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False}},
+        ),
+        (
+            {"topic_type": "partitioned", "partitions": 3},
+            {
+                "autoTopicCreationOverride": {
+                    "allowAutoTopicCreation": True,
+                    "topicType": "partitioned",
+                    "defaultNumPartitions": 3,
+                }
+            },
+        ),
+        ({"partitions": 3}, {}),
+        ({"schema_strategy": "FORWARD"}, {"schema_compatibility_strategy": "FORWARD"}),
+        ({"schema_required": True}, {"schema_validation_enforced": True}),
+        ({"schema_updates": False}, {"is_allow_auto_update_schema": False}),
+        ({"delayed_delivery": False}, {"delayed_delivery_policies": {"active": False}}),
+        ({"encryption_required": True}, {"encryption_required": True}),
+    ],
+    ids=str,
+)
+def test_defaults_are_policies_that_could_be_stored(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = policies.DefaultPolicies(**given).restrictions(True)
+    assert found == expected
+    assert [flaw_of(name, value) for name, value in found.items() if flaw_of(name, value)] == []

@@ -81,7 +81,7 @@ async def secured_parts() -> tuple[Any, Authorization]:
     settings = ManagedLedgerSettings(retry_backoff_s=(0.01, 0.1))
     store, client = SimMetadataStore(metadata), FakeClient(FakeBookies())
     registry = SchemaRegistry(store, client, settings, VirtualClock(), SeededChance(1))
-    in_force = RulesInForce(policies, cast(Any, None))
+    in_force = RulesInForce(policies, cast(Any, None), {})
     topics = SimpleNamespace(rules_of=in_force.of, rules=lambda topic: in_force.of(topic.name, {}))
     return SimpleNamespace(schemas=registry, policies=policies, topics=topics), Authorization(policies, frozenset())
 
