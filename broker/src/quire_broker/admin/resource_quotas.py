@@ -14,6 +14,7 @@ from aiohttp import web
 from quire_bookie.errors import NodeMissingError
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of, bundles_of
+from quire_broker.admin.descriptions import OBJECT, described
 from quire_broker.admin.routes import BUNDLE, Need, Route
 from quire_broker.balancing.resource_quotas import DEFAULT, QUOTAS, SHOWN_DEFAULT, flaw_of_quota
 from quire_broker.policies.store import Json, decode_json, encode_json
@@ -44,11 +45,13 @@ async def _store(request: web.Request, name: str) -> web.Response:
     return done()
 
 
+@described(returns=OBJECT)
 async def get_default(request: web.Request) -> web.Response:
     """Return the default, or that of stock brokers while none is stored."""
     return answer(await _stored(request, DEFAULT) or SHOWN_DEFAULT)
 
 
+@described(body=OBJECT)
 async def set_default(request: web.Request) -> web.Response:
     """Store the default. 412 for an invalid value."""
     return await _store(request, DEFAULT)
@@ -59,11 +62,13 @@ async def _bundle(request: web.Request) -> str:
     return str(bundle)
 
 
+@described(returns=OBJECT)
 async def get_quota(request: web.Request) -> web.Response:
     """Return the quota of the bundle, or the default."""
     return answer(await _stored(request, await _bundle(request)) or await _stored(request, DEFAULT) or SHOWN_DEFAULT)
 
 
+@described(body=OBJECT)
 async def set_quota(request: web.Request) -> web.Response:
     """Store the quota of the bundle. 412 for an invalid value."""
     return await _store(request, await _bundle(request))

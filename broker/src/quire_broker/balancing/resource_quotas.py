@@ -14,7 +14,7 @@ from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.store import Get, MetadataStore
 from quire_broker.balancing.load_report import number_of
 from quire_broker.balancing.plan.loads import BundleName, weight
-from quire_broker.policies.fields import LONG_MAX, flag, object_of
+from quire_broker.policies.fields import LONG_MAX, Check, flag, object_of
 from quire_broker.policies.store import Json, decode_json
 
 QUOTAS: Final = "/loadbalance/resource-quota"
@@ -31,18 +31,19 @@ SHOWN_DEFAULT: Final[Json] = {
 _log = logging.getLogger("quire.broker.balancing")
 
 
-def _amount(value: Any) -> str | None:
+def _flaw_of_amount(value: Any) -> str | None:
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONG_MAX
     return None if good else f"a number from 0 to {LONG_MAX}"
 
 
+_AMOUNT: Final = Check(_flaw_of_amount, {"type": "number", "format": "double", "minimum": 0, "maximum": LONG_MAX})
 _FORM: Final = object_of(
     ("msgRateIn", "msgRateOut", "bandwidthIn", "bandwidthOut"),
-    msgRateIn=_amount,
-    msgRateOut=_amount,
-    bandwidthIn=_amount,
-    bandwidthOut=_amount,
-    memory=_amount,
+    msgRateIn=_AMOUNT,
+    msgRateOut=_AMOUNT,
+    bandwidthIn=_AMOUNT,
+    bandwidthOut=_AMOUNT,
+    memory=_AMOUNT,
     dynamic=flag,
 )
 
