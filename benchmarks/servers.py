@@ -96,8 +96,17 @@ class Quire(_Started):
     url_tls = "pulsar+ssl://localhost:6658"
     trust = ""
 
-    def __init__(self, folder: Path, extra: tuple[str, ...] = (), certificates: Certificates | None = None) -> None:
-        """`extra`: further arguments of the command. With certificates it listens with TLS, too."""
+    def __init__(
+        self,
+        folder: Path,
+        extra: tuple[str, ...] = (),
+        certificates: Certificates | None = None,
+        ports: tuple[int, int, int] = (6657, 8087, 3197),
+    ) -> None:
+        """`extra`: further arguments of the command. With certificates it listens with TLS, too.
+
+        `ports`: of the Pulsar protocol, of HTTP and of the bookie.
+        """
         super().__init__()
         if certificates is not None:
             self.trust = certificates.trust
@@ -105,16 +114,20 @@ class Quire(_Started):
                 extra += ("--set", setting)
         self._folder = folder / "quire"
         self._extra = extra
+        self._ports = ports
 
     def start(self) -> None:
         """Start and wait until it is healthy."""
         command = [str(Path(sys.executable).parent / "quire"), "standalone", "--data", str(self._folder)]
-        command += ["--broker-port", "6657", "--http-port", "8087", "--bookie-port", "3197", *self._extra]
+        broker_port, http_port, bookie_port = map(str, self._ports)
+        command += ["--broker-port", broker_port, "--http-port", http_port, "--bookie-port", bookie_port, *self._extra]
         begun = time.monotonic()
         with (self._folder.parent / "quire.log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         log_path = self._folder.parent / "quire.log"
-        wait_until_it_answers(self._process, "http://127.0.0.1:8087/healthz", lambda: log_path.read_text()[-2000:])
+        wait_until_it_answers(
+            self._process, f"http://127.0.0.1:{http_port}/healthz", lambda: log_path.read_text()[-2000:]
+        )
         self.start_s = time.monotonic() - begun
 
     def stop(self) -> None:

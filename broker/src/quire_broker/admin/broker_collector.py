@@ -31,8 +31,13 @@ SERVER: Names = {
 CACHE: Names = {
     "hits": ("quire_broker_cache_hits_total", "counter", "entries that readers got from the entry cache"),
     "misses": ("quire_broker_cache_misses_total", "counter", "entries that readers got from bookies or a bucket"),
+    "joined": ("quire_broker_cache_joined_total", "counter", "entries that readers got from a fetch of another reader"),
     "inserted": ("pulsar_ml_cache_inserted_entries_total", "counter", "entries inserted into the cache"),
     "evicted": ("pulsar_ml_cache_evicted_entries_total", "counter", "entries evicted from the cache"),
+}
+CATCH_UP: Names = {
+    "reads": ("quire_broker_catch_up_reads_total", "counter", "reads far behind the tail"),
+    "waits": ("quire_broker_catch_up_waits_total", "counter", "reads far behind the tail that waited for their turn"),
 }
 OFFLOAD: Names = {
     "offloaded_ledgers": ("quire_broker_offloaded_ledgers_total", "counter", "ledgers whose offload completed"),
@@ -94,6 +99,7 @@ def _families(broker: RunningBroker) -> Families:
     _add_tls(families, broker, labels)
     families.add_stats(broker.parts.stats, SERVER, labels)
     families.add_stats(cache.stats, CACHE, labels)
+    families.add_stats(broker.factory.turns.stats, CATCH_UP, labels)
     families.add_stats(broker.factory.tier.stats, OFFLOAD, labels)
     families.add_stats(broker.factory.tier.windows.stats, WINDOWS, labels)
     for name, text, value in (

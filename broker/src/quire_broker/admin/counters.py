@@ -23,6 +23,9 @@ async def counters(broker: RunningBroker) -> dict[str, int]:
         "background_failures": broker.background_failures,
         "cache_hits": broker.factory.cache.stats.hits,
         "cache_misses": broker.factory.cache.stats.misses,
+        "cache_joined": broker.factory.cache.stats.joined,
         "cache_bytes": broker.factory.cache.size_bytes,
+        "catch_up_reads": broker.factory.turns.stats.reads,
+        "catch_up_waits": broker.factory.turns.stats.waits,
     }
     return values

@@ -13,6 +13,7 @@ from quire_broker.managed_ledger.appending.ledger_maker import Availability, Led
 from quire_broker.managed_ledger.deletion import Deletions
 from quire_broker.managed_ledger.ledger_port import Ledgers
 from quire_broker.managed_ledger.nodes.stored_node import StoredNode
+from quire_broker.managed_ledger.reading.catch_up_turns import CatchUpTurns
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -37,6 +38,8 @@ class ManagedLedgerContext:
     memory: ConnectionMemory
     """Memory budget of the process's connections. Running reads count in it."""
     slow: SlowLog
+    turns: CatchUpTurns
+    """Turns of the broker's reads far behind the tail."""
 
     def backoff(self) -> Backoff:
         """Return a new back-off."""

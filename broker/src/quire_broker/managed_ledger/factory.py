@@ -26,6 +26,7 @@ from quire_broker.managed_ledger.loading import open_managed_ledger
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
 from quire_broker.managed_ledger.nodes.node_codec import LedgerListNode, encode_list
 from quire_broker.managed_ledger.preparation import Preparation, prepare
+from quire_broker.managed_ledger.reading.catch_up_turns import CatchUpTurns
 from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.removal import Removal
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
@@ -59,7 +60,8 @@ class ManagedLedgerFactory:
         self._memory = memory or ConnectionMemory()
         self.slow = slow or SlowLog()
         self.tier = tier or Tier()
-        self.cache = EntryCache(settings.cache_bytes)
+        self.cache = EntryCache(settings.cache_bytes, settings.read_cache_bytes)
+        self.turns = CatchUpTurns(settings.catch_up_reads_at_once, settings.catch_up_wait_s)
         self._client = client
         self._store = metadata
         self._settings = settings
@@ -143,7 +145,7 @@ class ManagedLedgerFactory:
         context, limit_s = self._context(name, settings), self._settings.open_s
         try:
             async with asyncio.timeout(limit_s):
-                ledger = await open_managed_ledger(context, self.cache.topic(), prepared, claim, create=create)
+                ledger = await open_managed_ledger(context, self.cache, prepared, claim, create=create)
         except BaseException as error:
             self._background.start(_end(context), f"the end of an opening of {name}")
             if isinstance(error, TimeoutError):
@@ -207,6 +209,7 @@ class ManagedLedgerFactory:
             settings,
             self._memory,
             self.slow,
+            self.turns,
         )
 
     def find(self, name: str) -> ManagedLedger | None:

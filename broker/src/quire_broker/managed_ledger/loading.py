@@ -8,12 +8,12 @@ from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.opening import open_list
 from quire_broker.managed_ledger.preparation import Preparation
-from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 
 
 async def open_managed_ledger(
     context: ManagedLedgerContext,
-    cache: TopicCache,
+    cache: EntryCache,
     prepared: Preparation | None,
     claim: Claim | None,
     *,

@@ -35,7 +35,8 @@ from quire_broker.managed_ledger.offloads import Offloads
 from quire_broker.managed_ledger.opening import Opened
 from quire_broker.managed_ledger.parts import open_appender, open_reader
 from quire_broker.managed_ledger.position import EARLIEST, Position, StoredEntry
-from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.active_readers import ActiveReaders
+from quire_broker.managed_ledger.reading.entry_cache import EntryCache
 from quire_broker.managed_ledger.reading.reader import READ_BYTES_MAX, find_first
 from quire_broker.managed_ledger.shadow import LacTeller, SourceLedgers
 from quire_broker.managed_ledger.trimming import trimmable, trimmable_from_ms
@@ -69,7 +70,7 @@ class ManagedLedger:
     held: Callable[[float], None]
     """`held(seconds)`: note that a limit held the next append back, for the log of slow operations."""
 
-    def __init__(self, context: ManagedLedgerContext, opened: Opened, cache: TopicCache) -> None:
+    def __init__(self, context: ManagedLedgerContext, opened: Opened, cache: EntryCache) -> None:
         """Use `open_managed_ledger` instead."""
         self.name = context.name
         self.state = ManagedLedgerState.OPEN
@@ -84,8 +85,9 @@ class ManagedLedger:
         self._context = context
         self._lists: ListStore = opened.lists
         self._ledgers = opened.lists.ledgers
-        self._cache = cache
-        self._reader = open_reader(context, self._ledgers, cache)
+        readers = ActiveReaders(self._ledgers)
+        self._cache = cache.topic(readers)
+        self._reader = open_reader(context, self._ledgers, self._cache, readers)
         self._trim_lock = asyncio.Lock()
         """Held from the choice of the ledgers to trim until they have left the list."""
         self.offloads = Offloads(context, self._lists, self._trim_lock, self._lost_list)
@@ -99,6 +101,7 @@ class ManagedLedger:
             moved=self._wake,
             lost_node=self._lost_node,
         )
+        readers.follow(self._cursors.all)
         self.compacted = CompactedLedgers(context, self._cursors)
         """Its compacted ledger, if it has one."""
         self._appender = open_appender(context, self._lists, self)
@@ -181,16 +184,7 @@ class ManagedLedger:
         """Handle an event of the appender; not for callers."""
         if self.on_stored is not None:
             self.on_stored(entries[-1])
-        if self._worth_caching():
-            self._cache.insert(ledger_id, first, entries, self._loop.time())
-
-    def _worth_caching(self) -> bool:
-        backlog_max = self._context.settings.cache_backlog_max
-        last = self._ledgers.last_confirmed
-        for cursor in self._cursors.all():
-            if cursor.active and self._ledgers.entries_between(cursor.read_position, last) <= backlog_max:
-                return True
-        return False
+        self._cache.append(ledger_id, first, entries, self._loop.time())
 
     def advanced(self) -> None:
         """Handle an event of the appender; not for callers."""
@@ -418,7 +412,7 @@ class ManagedLedger:
     def tick(self) -> float:
         """Run periodic work. Return the loop time at which it is due again, unless `on_event` is called before.
 
-        Rollover by age, trimming by retention, removal of cached entries that all cursors have read.
+        Rollover by age, trimming by retention, removal of cached entries that no cursor reads soon.
         """
         if self.state is ManagedLedgerState.OPEN:
             self._appender.roll_if_full()
@@ -426,8 +420,7 @@ class ManagedLedger:
         if now_s >= self._trim_due_s:
             self._trim_due_s = now_s + self._context.settings.trim_interval_s
             self._trim_soon()
-        if cursors := self._cursors.all():
-            self._cache.drop_before(min(cursor.read_position for cursor in cursors))
+        self._cache.drop_passed()
         return self._next_tick_s(now_s)
 
     def _next_tick_s(self, now_s: float) -> float:

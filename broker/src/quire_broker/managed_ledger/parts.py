@@ -4,12 +4,15 @@ from quire_broker.managed_ledger.appending.appender import Appender, AppendObser
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
+from quire_broker.managed_ledger.reading.active_readers import ActiveReaders
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import EntryReader
 from quire_broker.managed_ledger.reading.slow_reads import SlowReads
 
 
-def open_reader(context: ManagedLedgerContext, ledgers: LedgerList, cache: TopicCache) -> EntryReader:
+def open_reader(
+    context: ManagedLedgerContext, ledgers: LedgerList, cache: TopicCache, readers: ActiveReaders
+) -> EntryReader:
     """Return the reader of its entries."""
     return EntryReader(
         context.client,
@@ -20,6 +23,8 @@ def open_reader(context: ManagedLedgerContext, ledgers: LedgerList, cache: Topic
         context.tier,
         context.memory,
         SlowReads(context.slow, context.name),
+        readers,
+        context.turns,
     )
 
 

@@ -16,6 +16,9 @@ NOTHING_KEPT = 0
 UNLIMITED = -1
 """As a retention: this rule removes nothing."""
 
+CACHE_MIB_MAX = 1 << 20
+"""Of a share of the cache: a tebibyte."""
+
 _STATE_HEADROOM_BYTES = 64 * KIB  # header, digest and protocol fields around one entry of a cursor ledger
 
 
@@ -119,18 +122,37 @@ class ManagedLedgerSettings:
     offload: OffloadSettings = field(default_factory=OffloadSettings)
 
     cache_bytes: int = setting(
-        64 * MIB,
+        256 * MIB,
         "managedLedgerCacheSizeMB",
-        "cache of recent entries for tail reads, all topics, MiB",
+        "cache of appended entries for readers at the tail, all topics, MiB",
         short="cache_size_mb",
         unit=MEBIBYTES,
         ge=1,
+        le=CACHE_MIB_MAX,
     )
     """For all managed ledgers of a factory together; the factory's own settings are used."""
 
+    read_cache_bytes: int = setting(
+        1024 * MIB,
+        "managedLedgerReadCacheSizeMB",
+        "cache of entries that one subscription has read and others read soon, all topics, MiB; an eighth is for "
+        "subscriptions far behind",
+        short="read_cache_size_mb",
+        unit=MEBIBYTES,
+        ge=1,
+        le=CACHE_MIB_MAX,
+    )
+    """The same."""
+
     cache_age_max_s: float = 30.0
     cache_backlog_max: int = 1_000
-    """A cursor further behind than this does not make appended entries worth caching."""
+    """A read with more entries behind it, and not from the cache, is a catch-up."""
+
+    catch_up_read_bytes: int = 512 * KIB
+    catch_up_reads_at_once: int = 2
+    """Of a factory, in all."""
+    catch_up_wait_s: float = 1.0
+    """A read of a catch-up that has waited this long does not wait any longer."""
 
     open_readers_max: int = 16
     """Handles of closed ledgers kept open for reads, per managed ledger."""

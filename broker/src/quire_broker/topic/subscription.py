@@ -60,6 +60,7 @@ class Subscription:
         self.name = cursor.name
         self.durable = cursor.durable
         self.cursor = cursor
+        cursor.active = False  # it has no consumers yet
         self.closed = False
         self.on_use: Callable[[], None] = lambda: None
         """Called before each batch of deliveries is counted."""

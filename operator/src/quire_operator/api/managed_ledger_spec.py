@@ -144,7 +144,8 @@ class Brokers(ApiModel):
     )
     cache: Quantity | None = Field(
         None,
-        description="Cache of recent entries for tail reads. Default: from the limit of memory; without one 64Mi.",
+        description="Cache of entries: three quarters for appended ones, the rest for those that were read. "
+        "Default: from the limit of memory; without one 64Mi.",
     )
     tls: Tls | None = Field(
         None, description="TLS of the brokers' ports, 6651 and 8443. Default: with generated certificates, or none."

@@ -296,7 +296,7 @@ def broker_settings_of_fields(spec: ManagedLedgerSpec, pool: BookieSpec) -> Sett
         "managedLedgerMaxSizePerLedgerMbytes": quantity_mib(spec.rollover.max_size),
         "managedLedgerMinLedgerRolloverTimeMinutes": _minutes(spec.rollover.min_time),
         "managedLedgerMaxLedgerRolloverTimeMinutes": max(1, _minutes(spec.rollover.max_time)),
-        "managedLedgerCacheSizeMB": tuning.broker_cache_mib(spec),
+        **tuning.broker_cache_shares(spec),
         "brokerShutdownTimeoutMs": 1000 * BROKER_STOP_S,
     }
     if spec.brokers.ledger_password_secret is not None:

@@ -37,6 +37,8 @@ CONNECTIONS_KEY, PUBLISH_KEY, OFFLOAD_KEY = (
 )
 GROUP_KEY, READS_KEY = "journalBufferedWritesThreshold", "readsAtOnceMax"
 BROKER_CACHE_DEFAULT_MIB = 64
+READ_CACHE_PARTS = 4
+"""One part of a broker's cache is for entries that were read; the rest is for appended ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,13 @@ def broker_cache_mib(spec: ManagedLedgerSpec) -> int:
     return _within(left - sum(buffers.values()), 8, 4096)
 
 
+def broker_cache_shares(spec: ManagedLedgerSpec) -> dict[str, Value]:
+    """Return the settings of the cache of a broker: the shares of `broker_cache_mib`."""
+    whole = broker_cache_mib(spec)
+    read = max(1, whole // READ_CACHE_PARTS)
+    return {"managedLedgerCacheSizeMB": max(1, whole - read), "managedLedgerReadCacheSizeMB": read}
+
+
 def broker_tuning(spec: ManagedLedgerSpec) -> dict[str, Value]:
     """Return the settings of a broker that follow from its limits, by their keys; the cache not included."""
     limit = memory_limit_mib(spec.brokers.resources)
@@ -168,7 +177,7 @@ def derived_of_brokers(spec: ManagedLedgerSpec) -> dict[str, str]:
     """Return the settings of brokers that follow from limits, for the status."""
     found = broker_tuning(spec)
     if spec.brokers.cache is None and memory_limit_mib(spec.brokers.resources) is not None:
-        found["managedLedgerCacheSizeMB"] = broker_cache_mib(spec)
+        found |= broker_cache_shares(spec)
     return _texts(found)
 
 

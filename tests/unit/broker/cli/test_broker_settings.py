@@ -40,6 +40,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "max_rollover_minutes": 11,
     "max_unacked_ranges_to_persist": 12,
     "cache_size_mb": 13,
+    "read_cache_size_mb": 14,
     "connection_memory_mb": 77,
     "stalled_peer_s": 7,
     "slow_peer_s": 70,
@@ -199,7 +200,7 @@ def test_values_arrive_in_the_units_of_their_packages() -> None:
     assert ledger.digest_type is DigestType.HMAC
     assert (ledger.ledger_entries_max, ledger.ledger_bytes_max) == (7, 8 << 20)
     assert (ledger.rollover_age_min_s, ledger.rollover_age_max_s) == (0.0, 660.0)
-    assert (ledger.unacked_ranges_max, ledger.cache_bytes) == (12, 13 << 20)
+    assert (ledger.unacked_ranges_max, ledger.cache_bytes, ledger.read_cache_bytes) == (12, 13 << 20, 14 << 20)
     assert ledger.batch_masks_bytes_max == 3 << 20
     assert (ledger.retention_s, ledger.retention_bytes, ledger.trim_interval_s) == (840.0, 15 << 20, 16.0)
     assert settings.session.message_bytes_max == 2048

@@ -137,7 +137,7 @@ def test_a_broker_accepts_its_settings(tmp_path: Path) -> None:
     )
     assert (found.ensemble_size, found.write_quorum, found.ack_quorum) == (5, 3, 2)
     ledger = found.part(ManagedLedgerSettings)
-    assert (ledger.ledger_entries_max, ledger.ledger_bytes_max, ledger.cache_bytes) == (1000, 100 << 20, 128 << 20)
+    assert (ledger.ledger_entries_max, ledger.ledger_bytes_max, ledger.cache_bytes) == (1000, 100 << 20, 96 << 20)
     assert (ledger.rollover_age_min_s, ledger.rollover_age_max_s) == (0, 90 * 60)
     assert found.deduplication
     assert found.bookkeeper_tls_client_authentication

@@ -159,11 +159,15 @@ def test_the_status_has_what_is_derived_and_only_that() -> None:
     }
     assert tuning.derived_of_brokers(ledger()) == {}
     assert tuning.derived_of_brokers(ledger(resources=limits(memory="1Gi"))) == {
-        "managedLedgerCacheSizeMB": "274",
+        "managedLedgerCacheSizeMB": "206",
+        "managedLedgerReadCacheSizeMB": "68",
         "maxMessagePublishBufferSizeInMB": "128",
         "offloadReadCacheSizeMB": "64",
     }
-    assert broker_settings(ledger(resources=limits(memory="1Gi")), pool())["managedLedgerCacheSizeMB"] == 274
+    found = broker_settings(ledger(resources=limits(memory="1Gi")), pool())
+    assert (found["managedLedgerCacheSizeMB"], found["managedLedgerReadCacheSizeMB"]) == (206, 68)
+    smallest = tuning.broker_cache_shares(ledger(cache="1Mi"))
+    assert smallest == {"managedLedgerCacheSizeMB": 1, "managedLedgerReadCacheSizeMB": 1}
 
 
 @pytest.mark.parametrize(

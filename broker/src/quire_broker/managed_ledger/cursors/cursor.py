@@ -71,7 +71,7 @@ class Cursor:
         self.name = name
         self.durable = store is not None
         self.active = True
-        """Whether a consumer reads near the tail, so that appended entries are worth caching. The reader may set it."""
+        """Whether consumers wait for what it reads, so that these entries are worth caching. Its owner sets it."""
         self._context = context
         self._lists = lists
         self._ledgers = lists.ledgers

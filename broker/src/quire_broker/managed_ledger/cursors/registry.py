@@ -172,7 +172,7 @@ class Cursors:
         return CursorStore(self._context, unquote_plus(encoded), stored)
 
     def _make(self, name: str, state: CursorState, store: CursorStore | None) -> Cursor:
-        return Cursor(
+        cursor = Cursor(
             name,
             self._context,
             self._lists,
@@ -184,6 +184,8 @@ class Cursors:
             moved=self._moved,
             lost_node=self._lost_node,
         )
+        cursor.active = name not in BROKER_CURSORS
+        return cursor
 
     async def delete(self, name: str) -> None:
         """Delete the durable cursor. CursorMissingError.

@@ -9,16 +9,19 @@ searches by reading, for seek by time.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.model import Buffer, EntryId, LedgerId
-from quire_broker.managed_ledger.errors import ManagedLedgerClosedError
 from quire_broker.managed_ledger.ledger_port import Entry, Handle, Ledgers
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.position import Position, StoredEntry
+from quire_broker.managed_ledger.reading.active_readers import ActiveReaders
+from quire_broker.managed_ledger.reading.catch_up_turns import CatchUpTurns
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
+from quire_broker.managed_ledger.reading.fetches import Fetch, Fetches
 from quire_broker.managed_ledger.reading.slow_reads import SlowReads
 from quire_broker.managed_ledger.reading.tiers import OffloadedReadError, TieredReader
 from quire_broker.offload.tier import Tier
@@ -53,6 +56,13 @@ class CachedRead:
         )
 
 
+class _Taken(NamedTuple):
+    """Entries of one ledger. `far_behind`: they were fetched in a turn of catch-up."""
+
+    entries: list[StoredEntry]
+    far_behind: bool
+
+
 class EntryReader:
     """Reads entries of one managed ledger. `tail` is the handle of the ledger being written; its writer sets it."""
 
@@ -66,8 +76,12 @@ class EntryReader:
         tier: Tier,
         memory: ConnectionMemory,
         slow: SlowReads,
+        readers: ActiveReaders,
+        turns: CatchUpTurns,
     ) -> None:
         self._slow = slow
+        self._active = readers
+        self._turns = turns
         self._memory = memory
         self.tail: Handle | None = None
         self._client = client
@@ -78,7 +92,7 @@ class EntryReader:
         self._tier = tier
         self._readers: dict[int, TieredReader] = {}
         self._busy: dict[int, int] = {}
-        self._reads: dict[tuple[int, int, int, int], asyncio.Task[Sequence[Entry]]] = {}
+        self._fetches = Fetches(background, self._fetch)
         self._turn: CachedRead | None = None
         """The last read of the cache in this turn of the loop."""
 
@@ -105,12 +119,14 @@ class EntryReader:
             taken = await self._read_in_ledger(ledger_id, first, last, room_bytes)
             if taken is None:
                 continue  # the ledger was trimmed meanwhile: at_or_after skips it
-            for entry in taken:
+            for entry in taken.entries:
                 room_bytes -= len(entry.data)
                 if room_bytes < 0 and found:
                     return found
                 found.append(entry)
-            position = Position(ledger_id, first + len(taken))
+            if taken.far_behind:
+                break  # other readers have their turn before the rest
+            position = Position(ledger_id, first + len(taken.entries))
         return found
 
     def read_cached(self, start: Position, entries_max: int, bytes_max: int) -> CachedRead | None:
@@ -145,44 +161,44 @@ class EntryReader:
     def _end_turn(self) -> None:
         self._turn = None  # the cache alone decides how long entries stay in memory
 
-    async def _read_in_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry] | None:
+    async def _read_in_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> _Taken | None:
         """Read entries from `first` on, at least one; None if the ledger left the list during the read."""
         cached = self._from_cache(ledger_id, first, last, bytes_max)
         if cached:
-            return cached
+            return _Taken(cached, False)
+        far_behind = self._active.is_far_behind(ledger_id, first, self._settings.cache_backlog_max)
+        if far_behind:
+            bytes_max = min(bytes_max, self._settings.catch_up_read_bytes)
         try:
-            entries = await self._shared_read(ledger_id, first, last, bytes_max)
+            entries, joined = await self._fetches.entries(ledger_id, first, last, bytes_max, far_behind=far_behind)
         except (NoSuchLedgerError, OffloadedReadError):
             if ledger_id in self._ledgers.ids:
                 raise
             return None
-        self._cache.count_missed(len(entries))
-        return [StoredEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in entries]
+        self._cache.count_fetched(len(entries), joined=joined)
+        return _Taken(
+            [StoredEntry(Position(ledger_id, entry.entry_id), entry.payload) for entry in entries], far_behind
+        )
 
-    async def _shared_read(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
-        key = (ledger_id, first, last, bytes_max)
-        task = self._reads.get(key)
-        if task is None:
-            task = self._reads[key] = self._background.spawn(self._fetch(*key), f"read of {key}")
-            task.add_done_callback(lambda _: self._reads.pop(key, None))
-        # The cancellation of one waiter must not cancel the read for the others.
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise ManagedLedgerClosedError(f"the managed ledger was closed while its ledger {ledger_id} was read")
-        return task.result()
+    async def _fetch(self, fetch: Fetch) -> Sequence[Entry]:
+        """Fetch in a turn, if it is far behind, and with memory of the budget that all connections share."""
+        if not fetch.far_behind:
+            return await self._fetch_now(fetch)
+        async with self._turns.turn():
+            return await self._fetch_now(fetch)
 
-    async def _fetch(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
-        """Read after reserving bytes in the memory budget that all connections share."""
+    async def _fetch_now(self, fetch: Fetch) -> Sequence[Entry]:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        await self._memory.reserve(bytes_max)
+        await self._memory.reserve(fetch.bytes_max)
         try:
             ready_s = loop.time()
-            entries = await self._read_from_ledger(ledger_id, first, last, bytes_max)
-            self._slow.done(ledger_id, first, began_s, ready_s, entries)
+            entries = await self._read_from_ledger(fetch.ledger_id, fetch.first, fetch.last, fetch.bytes_max)
+            self._slow.done(fetch.ledger_id, fetch.first, began_s, ready_s, entries)
+            self._cache.fetched(fetch.ledger_id, entries, fetch.waiters, loop.time(), far_behind=fetch.far_behind)
             return entries
         finally:
-            self._memory.give_back(bytes_max)
+            self._memory.give_back(fetch.bytes_max)
 
     async def _read_from_ledger(self, ledger_id: int, first: int, last: int, bytes_max: int) -> Sequence[Entry]:
         tail = self.tail
