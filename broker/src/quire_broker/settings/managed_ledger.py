@@ -148,7 +148,7 @@ class ManagedLedgerSettings:
     cache_backlog_max: int = 1_000
     """A read with more entries behind it, and not from the cache, is a catch-up."""
 
-    catch_up_read_bytes: int = 512 * KIB
+    catch_up_read_bytes: int = 1 * MIB
     catch_up_reads_at_once: int = 2
     """Of a factory, in all."""
     catch_up_wait_s: float = 1.0

@@ -163,7 +163,7 @@ class EntryCache:
         return TopicCache(self, readers)
 
     def expire(self, before_s: float) -> None:
-        """Evict what was inserted before this time of the event loop, in seconds."""
+        """Evict the batches inserted before this time of the event loop, in seconds."""
         for share in (self.tail, self.read, self.catch_up):
             share.expire(before_s)
 
@@ -177,7 +177,7 @@ class TopicCache:
         self._ledgers: dict[int, _LedgerBatches] = {}
 
     def append(self, ledger_id: int, first: int, entries: list[Payload], now_s: float) -> None:
-        """Keep entries that were just confirmed if a cursor reads them soon. The cache owns the list afterwards."""
+        """Keep newly confirmed entries if a cursor reads them soon. The cache owns the list afterwards."""
         share = self._cache.tail
         reach = share.reach_bytes * len(entries) // (sizes(entries) + ENTRY_OVERHEAD_BYTES * len(entries))
         if self.readers.reads_soon(ledger_id, first, first + len(entries) - 1, reach):

@@ -189,7 +189,7 @@ def test_a_fetch_fills_the_gap_before_entries_that_are_here() -> None:
     topic.fetched(7, read_entries(1, [b"b", b"c", b"d", b"e"]), 1, 0.0, far_behind=False)
     assert topic.get(7, 1, 9, _ALL) == [b"b", b"c", b"d", b"e"]
     topic.fetched(7, read_entries(2, [b"c", b"d"]), 1, 0.0, far_behind=True)
-    assert cache.stats.inserted == 4, "what is here is not kept again"
+    assert cache.stats.inserted == 4, "cached entries are not kept again"
     assert cache.catch_up.size_bytes == 0
 
 
