@@ -76,8 +76,7 @@ class Issuers:
         """Return a key that is in memory. AuthenticationError if `find` cannot find it either."""
         one = self._issuers.get(issuer)
         if one is None:
-            shown = issuer[:_SHOWN_CHARACTERS]
-            raise AuthenticationError(f"the token is of the issuer {shown!r}{self._remedy(issuer)}")
+            raise AuthenticationError(self._refusal(issuer))
         key = self._current(one).get(key_id)
         if key is None:
             self._require_read(one)
@@ -85,12 +84,15 @@ class Issuers:
             one.used_s = asyncio.get_running_loop().time()
         return key
 
-    def _remedy(self, issuer: str) -> str:
-        """Return why an issuer is not trusted."""
-        other = issuer.removesuffix("/") if issuer.endswith("/") else f"{issuer}/"
-        if other in self._issuers:
-            return ", and openIDAllowedTokenIssuers names it with another end: write the / as the token has it"
-        return ", which openIDAllowedTokenIssuers does not name"
+    def _refusal(self, issuer: str) -> str:
+        """Return why an issuer is not trusted. An unknown one is not repeated: anybody may have written it."""
+        named = issuer.removesuffix("/") if issuer.endswith("/") else f"{issuer}/"
+        if named in self._issuers:
+            return (
+                f"the token is of the issuer {issuer!r}, and openIDAllowedTokenIssuers names {named!r}: write the / at "
+                "the end as the token has it"
+            )
+        return "the token is of an issuer that openIDAllowedTokenIssuers does not name"
 
     async def find(self, issuer: str, key_id: str) -> IssuerKey:
         """Return a key, after reading the issuer's keys. AuthenticationError."""

@@ -62,10 +62,14 @@ async def test_the_keys_are_read_once_and_then_tokens_are_answered_at_once(issue
 
 async def test_a_token_of_another_issuer_causes_no_request(issuer: TokenIssuer) -> None:
     provider = await opened(issuer)
-    for other in (f"{issuer.url}/", "http://127.0.0.1:1", issuer.url.upper()):
-        end = "another end: write the /" if other.endswith("/") else "does not name"
-        with pytest.raises(AuthenticationError, match=f"issuer '{other}'.*openIDAllowedTokenIssuers.*{end}"):
+    for other in ("http://127.0.0.1:1", issuer.url.upper()):
+        with pytest.raises(
+            AuthenticationError, match="an issuer that openIDAllowedTokenIssuers does not name"
+        ) as unknown:
             provider.admit(issuer.token(iss=other))
+        assert other not in str(unknown.value)
+    with pytest.raises(AuthenticationError, match=f"issuer '{issuer.url}/', .* names '{issuer.url}': write the /"):
+        provider.admit(issuer.token(iss=f"{issuer.url}/"))
     for text in ("", "not.a.token", "user:password"):
         with pytest.raises(AuthenticationError):
             provider.admit(text)

@@ -26,7 +26,7 @@ def answers() -> list[tuple[bytes, pb.BaseCommand, bytes]]:
                 (frame,) = FrameDecoder(6_000_000).feed(raw)
                 if isinstance(frame, MessageFrame):
                     found.append((raw, frame.command, bytes(frame.entry)))
-                elif not isinstance(frame, SendRun):
+                elif isinstance(frame, pb.BaseCommand):
                     found.append((raw, frame, b""))
     return found
 
