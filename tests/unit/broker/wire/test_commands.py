@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from quire_broker.errors import ServerError
 from quire_broker.wire import commands
-from quire_broker.wire.frames import FrameDecoder, MessageFrame, SendRun
+from quire_broker.wire.frames import FrameDecoder, MessageFrame
 from quire_broker.wire.hot import MessageHeads, encode_receipts
 from quire_broker.wire.kinds import Kind, LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb
