@@ -90,8 +90,11 @@ class Comparison:
         """`known`: rows of an earlier run, which stay if they are not run."""
         self.sides = (stock, ours)
         self.known = known or {}
-        listed = stock.run(["@list"]).out.splitlines()
-        self.rows = {name: Row(name) for name in dict.fromkeys(line.split("\t")[0] for line in listed)}
+        listed = stock.run(["@list"])
+        if listed.code or not listed.out.strip():
+            raise SystemExit(f"pulsar-admin lists no commands: exit code {listed.code}, {listed.err.strip()!r}")
+        names = [line.split("\t")[0] for line in listed.out.splitlines()]
+        self.rows = {name: Row(name) for name in dict.fromkeys(names)}
 
     def run(self) -> None:
         """Run every line."""
