@@ -128,8 +128,8 @@ def test_policies_are_stored_checked_and_removed(broker: BrokerProcess) -> None:
     assert broker.rest("GET", root + "/messageTTL") == 60
     assert refused(broker, "POST", root + "/messageTTL", "soon")[0] == 412
     assert broker.rest("GET", root + "/backlogQuotaMap") == {}
-    code, reason = refused(broker, "POST", root + "/resourcegroup/rg", True)
-    assert (code, reason) == (501, "resourcegroup is not supported by this broker: there are no resource groups")
+    code, reason = refused(broker, "POST", root + "/replicatorDispatchRate", {})
+    assert (code, "topics are not replicated to other clusters" in reason) == (501, True)
 
 
 def test_a_rate_is_of_the_own_cluster(broker: BrokerProcess) -> None:

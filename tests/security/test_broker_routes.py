@@ -134,8 +134,12 @@ READS = (
     "GET /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/topicHashPositions",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
     "GET /admin/v2/non-persistent/{tenant}/{namespace}/{bundle}",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/persistence/bookieAffinity",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/resourcegroup",
     "GET /admin/v2/resource-quotas",
     "GET /admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}",
+    "GET /admin/v2/resourcegroups",
+    "GET /admin/v2/resourcegroups/{group}",
     "GET /admin/v2/schemas/{tenant}/{namespace}/{topic}/metadata",
     "GET /admin/v2/tenants",
     "GET /admin/v2/tenants/{tenant}",
@@ -199,11 +203,15 @@ CHANGES = (
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/property/{key}",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/removeOffloadPolicies",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/persistence/bookieAffinity",
+    "DELETE /admin/v2/namespaces/{tenant}/{namespace}/resourcegroup",
     "DELETE /admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}",
+    "DELETE /admin/v2/resourcegroups/{group}",
     "DELETE /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
     "DELETE /admin/v2/tenants/{tenant}",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuota",
+    "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offloadPolicies",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
     "DELETE /admin/v2/{domain}/{tenant}/{namespace}/{topic}/policies",
@@ -235,7 +243,8 @@ CHANGES = (
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/clearBacklog/{subscription}",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unsubscribe/{subscription}",
     "POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
-    "POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/persistence/bookieAffinity",
+    "POST /admin/v2/namespaces/{tenant}/{namespace}/resourcegroup/{group}",
     "POST /admin/v2/resource-quotas",
     "POST /admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}",
     "POST /admin/v2/schemas/{tenant}/{namespace}/{topic}/schema",
@@ -246,6 +255,7 @@ CHANGES = (
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/abort",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/begin",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/complete",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offloadPolicies",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/permissions/{role}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/terminate",
@@ -263,10 +273,12 @@ CHANGES = (
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/{bundle}/unload",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/{policy}",
+    "PUT /admin/v2/resourcegroups/{group}",
     "PUT /admin/v2/tenants/{tenant}",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/compaction",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload",
+    "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offloadPolicies",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/partitions",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/properties",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/shadowTopics",
@@ -332,8 +344,6 @@ NAMES = {
     "version": "0",
 }
 """Values for the parts of a pattern; `x` for others."""
-NAMES_OF = {"POST /admin/v2/namespaces/{tenant}/{namespace}/{policy}/{value}": {"policy": "resourcegroup"}}
-"""Values for a route that takes other ones."""
 
 
 def token(role: str, secret: bytes = SECRET) -> str:
@@ -395,8 +405,7 @@ class Asked:
     ) -> web.StreamResponse:
         """Return the answer of the rules; 200 stands for the route's own answer."""
         own_method, _, pattern = route.partition(" ")
-        names = NAMES | NAMES_OF.get(route, {})
-        path = "/".join(names.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
+        path = "/".join(NAMES.get(part[1:-1], "x") if part.startswith("{") else part for part in pattern.split("/"))
         headers = {"Host": host} | ({} if shown is None else {"Authorization": f"Bearer {shown}"})
         if original:
             headers["X-Original-Principal"] = original

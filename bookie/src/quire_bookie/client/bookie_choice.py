@@ -4,12 +4,15 @@
 """
 
 from collections.abc import Callable, Collection, Sequence
+from copy import copy
 from typing import Protocol
 
 from quire_bookie.client.placement_view import PlacementView
 from quire_bookie.env.chance import Chance
+from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import BookieId
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_bookie.quorum.placement import choose_ensemble, choose_replacements
 
 
@@ -42,15 +45,36 @@ class BookieChoice:
         self._quarantined = quarantined
         self._chance = chance
         self._view = view
+        self._groups: BookieGroups | None = None
+
+    def within(self, groups: BookieGroups | None) -> "BookieChoice":
+        """Return the choice among the bookies of these groups; None: among all."""
+        if groups is None:
+            return self
+        found = copy(self)
+        found._groups = groups
+        return found
+
+    def members(self, bookies: frozenset[BookieId], needed: int) -> frozenset[BookieId]:
+        """Return which of these bookies the groups permit, if `needed` of them will be chosen."""
+        if self._groups is None:
+            return bookies
+        return self._groups.members(bookies, self._view.group_of, needed, self._view.ensemble_max)
 
     def new_ensemble(self, size: int, write_quorum: int) -> tuple[BookieId, ...]:
         """Choose a new ensemble.
 
         NotEnoughBookiesError if fewer bookies are registered as writable, or none satisfy enforced rules of placement.
         """
+        candidates = self.members(self._registry.writable, size)
+        if self._groups is not None and len(candidates) < size:
+            raise NotEnoughBookiesError(
+                f"{size} writable bookies are needed, {len(candidates)} are in the groups {self._groups.described}; "
+                "add bookies to a group, or change the affinity group of the namespace"
+            )
         avoid = frozenset(self._suspects()) | frozenset(self._quarantined())
         return choose_ensemble(
-            self._registry.writable,
+            candidates,
             size,
             self._chance,
             avoid=avoid,
@@ -64,6 +88,9 @@ class BookieChoice:
     ) -> dict[int, BookieId]:
         """See Replacements. Unreachable bookies are not chosen."""
         candidates = self._registry.writable - frozenset(self._suspects()) - frozenset(shunned)
+        if self._groups is not None:
+            kept = [bookie for place, bookie in enumerate(ensemble) if place not in lost]
+            candidates = self.members(candidates & self._view.permitted_beside(kept), len(lost))
         return choose_replacements(
             candidates,
             ensemble,

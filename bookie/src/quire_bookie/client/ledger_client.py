@@ -35,6 +35,7 @@ from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import LEDGER_TOKEN, BookieId, DigestType, EntryId, LedgerId, LedgerMetadata, Segment
+from quire_bookie.quorum.bookie_groups import BookieGroups, groups_of
 from quire_bookie.quorum.wanted_copies import missing_copies, narrowed, wanted_mark
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.settings.metadata import MetadataSettings
@@ -178,6 +179,10 @@ class LedgerClient:
         """The size of the largest ensemble now: `writable_bookies`, or their machines if those must be distinct."""
         return self._placement.ensemble_max(self.writable_bookies)
 
+    def ensemble_max_in(self, groups: BookieGroups | None, wanted: int) -> int:
+        """Return the size of the largest ensemble now in the groups of a ledger that wants one of `wanted` bookies."""
+        return self._placement.ensemble_max(self._bookies.within(groups).members(self.writable_bookies, wanted))
+
     @property
     def replica_health(self) -> ReplicaHealth:
         """Read statistics of the bookies: latencies, and the number of speculative reads."""
@@ -227,7 +232,8 @@ class LedgerClient:
         """
         kept = dict(custom or {})
         if fewer_bookies:
-            size, copies = narrowed(ensemble_size, write_quorum, ack_quorum, self.ensemble_max)
+            largest = self.ensemble_max_in(groups_of(kept), ensemble_size)
+            size, copies = narrowed(ensemble_size, write_quorum, ack_quorum, largest)
             if copies < write_quorum:
                 kept |= wanted_mark(write_quorum)
             ensemble_size, write_quorum = size, copies
@@ -250,10 +256,9 @@ class LedgerClient:
             )
         if bookies is not None and (len(bookies) != ensemble_size or len(set(bookies)) != ensemble_size):
             raise LedgerError(f"bookies={', '.join(bookies)}: name {ensemble_size} different bookies for the ensemble")
+        choice = self._bookies.within(groups_of(custom))
         for _ in range(_CREATE_ATTEMPTS_MAX):
-            ensemble = (
-                tuple(bookies) if bookies is not None else self._bookies.new_ensemble(ensemble_size, write_quorum)
-            )
+            ensemble = tuple(bookies) if bookies is not None else choice.new_ensemble(ensemble_size, write_quorum)
             ledger = await self._ids.next_id(ensemble)
             metadata = LedgerMetadata(
                 ensemble_size=ensemble_size,
@@ -270,7 +275,7 @@ class LedgerClient:
                 stored = await self._nodes.create(ledger, metadata)
             except LedgerExistsError:
                 continue  # another client allocated this id, for instance after the counter was lost
-            handle = self._handle(ledger, digest_type, password, metadata.token)
+            handle = self._handle(ledger, digest_type, password, metadata)
             in_use = await handle.links.declare(ensemble)
             if in_use:
                 _log.warning("skipping ledger id %d: bookie %s holds another ledger with this id", ledger, in_use)
@@ -370,25 +375,27 @@ class LedgerClient:
         self, ledger: LedgerId, metadata: LedgerMetadata, password: bytes, digest_type: DigestType | None
     ) -> LedgerHandle:
         if not metadata.has_password:
-            return self._handle(ledger, digest_type or metadata.digest_type, password, metadata.token)
+            return self._handle(ledger, digest_type or metadata.digest_type, password, metadata)
         if metadata.password != password:
             raise UnauthorizedError(f"wrong password for ledger {ledger}")
-        return self._handle(ledger, metadata.digest_type, password, metadata.token)
+        return self._handle(ledger, metadata.digest_type, password, metadata)
 
     def _new_token(self) -> dict[str, bytes]:
         """Return the custom metadata with the token of a new ledger. Hexadecimal, so that tools can print it."""
         return {LEDGER_TOKEN: self._chance.token(8).hex().encode()}
 
-    def _handle(self, ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:
+    def _handle(
+        self, ledger: LedgerId, digest_type: DigestType, password: bytes, metadata: LedgerMetadata
+    ) -> LedgerHandle:
         return LedgerHandle.of(
             ledger,
             digest_type,
             password,
-            token,
+            metadata.token,
             links=self._pool,
             nodes=self._nodes,
             settings=self._settings,
-            bookies=self._bookies,
+            bookies=self._bookies.within(groups_of(metadata.custom)),
             marks=self._marks,
         )
 

@@ -1,4 +1,4 @@
-"""Combines what placement depends on: machines, racks, free space and rules. Chooses nothing."""
+"""Combines what placement depends on: machines, racks, groups, free space and rules. Chooses nothing."""
 
 from collections.abc import Collection
 
@@ -8,6 +8,7 @@ from quire_bookie.limits import ENSEMBLE_SIZE_MAX
 from quire_bookie.metadata.rack_map import RackMap
 from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.model import BookieId
+from quire_bookie.quorum.bookie_groups import DEFAULT_GROUP
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.settings.client import ClientSettings
 
@@ -52,6 +53,10 @@ class PlacementView:
             ENSEMBLE_SIZE_MAX if apart else max(1, self.cluster.machine_count(self._registry.writable)),
             apart,
         )
+
+    def group_of(self, bookie: BookieId) -> str:
+        """Return the group of a bookie in the rack map."""
+        return DEFAULT_GROUP if self._racks is None else self._racks.group_of(bookie)
 
     def ensemble_max(self, bookies: Collection[BookieId]) -> int:
         """Return the size of the largest ensemble of these bookies: one for each machine if that is enforced."""

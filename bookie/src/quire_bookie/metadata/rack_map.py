@@ -2,8 +2,9 @@
 
     {"<group>": {"<bookie id>": {"rack": "/zone/rack", "hostname": "..."}}}
 
-The groups (isolation) are not interpreted. One task follows the node; a value that does not parse leaves the known
-racks in place and is never overwritten. A bookie writes only its own entry and preserves the content of all others.
+A namespace may name the groups that hold its ledgers (`quorum.bookie_groups`). One task follows the node; a value that
+does not parse leaves the known racks in place and is never overwritten. A bookie writes only its own entry and
+preserves the content of all others.
 """
 
 import asyncio
@@ -20,10 +21,10 @@ from quire_bookie.limits import METADATA_RETRY_BACKOFF_S, RACK_MAP_CONFLICTS_MAX
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Watch
 from quire_bookie.model import BookieId
+from quire_bookie.quorum.bookie_groups import DEFAULT_GROUP
 
 _log = logging.getLogger("quire.metadata.racks")
 RACK_MAP = "/bookies"
-_GROUP = "default"
 
 
 def decode_rack_map(value: bytes) -> dict[BookieId, str]:
@@ -51,7 +52,7 @@ def with_place(value: bytes, bookie: BookieId, place: str, host: str) -> bytes:
     if decode_rack_map(value).get(bookie) == place:
         return value
     groups: dict[str, Any] = json.loads(value) if value.strip() else {}
-    group = next((name for name, members in groups.items() if bookie in members), _GROUP)
+    group = next((name for name, members in groups.items() if bookie in members), DEFAULT_GROUP)
     members = groups.setdefault(group, {})
     members[bookie] = (members.get(bookie) or {}) | {"rack": place, "hostname": host}
     return json.dumps(groups).encode()
@@ -124,6 +125,7 @@ class RackMap:
     def __init__(self, store: MetadataStore, watch: Watch) -> None:
         """Use `open`."""
         self.places: dict[BookieId, str] = {}
+        self._groups: dict[BookieId, str] = {}
         self._store = store
         self._watch = watch
         self._task: asyncio.Task[None] | None = None
@@ -139,6 +141,10 @@ class RackMap:
         racks._task = start_background(racks._follow(), "rack-map", _log)
         return racks
 
+    def group_of(self, bookie: BookieId) -> str:
+        """Return the group of a bookie."""
+        return self._groups.get(bookie, DEFAULT_GROUP)
+
     async def close(self) -> None:
         """Stop following."""
         await self._watch.close()
@@ -153,6 +159,9 @@ class RackMap:
     async def _load(self) -> None:
         node = await self._store.get(RACK_MAP)
         try:
+            groups = {} if node is None else rack_groups(node.value)
             self.places = {} if node is None else decode_rack_map(node.value)
         except MetadataFormatError as error:
             _log.warning("invalid rack map ignored, the previous racks stay in use: %s", error)
+        else:
+            self._groups = {BookieId(one): name for name, members in groups.items() for one in members}

@@ -25,6 +25,7 @@ from quire_bookie.metadata.registration import BookieRegistry
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.model import BookieId, IdReport, LedgerId, LedgerMetadata
+from quire_bookie.quorum.bookie_groups import groups_of
 from quire_bookie.quorum.placement import Cluster, SpreadRules
 from quire_bookie.recovery.bookie_absences import BookieAbsences
 from quire_bookie.recovery.bookie_http import BookieHttp
@@ -113,6 +114,10 @@ class ClusterAccess:
             metadata, registry, settings, client_settings, clock, chance, security, instance_id, racks, own_links
         )
 
+    def bookies_for(self, metadata: LedgerMetadata) -> BookieChoice:
+        """Return the choice among the bookies that may hold a ledger."""
+        return self.bookies.within(groups_of(metadata.custom))
+
     @property
     def cluster(self) -> Cluster:
         """The machines and racks of the bookies, and their free space if placement uses it."""
@@ -123,9 +128,10 @@ class ClusterAccess:
         """The rules of placement for the bookies that are writable now."""
         return self._placement.rules
 
-    def permitted_beside(self, members: Collection[BookieId]) -> frozenset[BookieId]:
-        """Return the writable bookies that placement lets join these."""
-        return self._placement.permitted_beside(members)
+    def permitted_beside(self, members: Collection[BookieId], metadata: LedgerMetadata) -> frozenset[BookieId]:
+        """Return the writable bookies that placement and the groups of a ledger let join these."""
+        permitted = self._placement.permitted_beside(members)
+        return self.bookies_for(metadata).members(permitted, metadata.ensemble_size)
 
     @property
     def registered(self) -> frozenset[BookieId]:
@@ -155,7 +161,7 @@ class ClusterAccess:
             links=self.pool,
             nodes=self.nodes,
             settings=self.client_settings,
-            bookies=self.bookies,
+            bookies=self.bookies_for(metadata),
             marks=self._hole_marks,
         )
 

@@ -239,7 +239,7 @@ class LedgerRepair:
         none.
         """
         found = {
-            segment.first_entry: self._access.bookies.additions(
+            segment.first_entry: self._access.bookies_for(metadata).additions(
                 segment.ensemble, missing, leaving, metadata.write_quorum + missing
             )
             for segment in metadata.segments
@@ -327,7 +327,7 @@ class LedgerRepair:
         chosen = report.target
         if chosen is None:
             excluded = leaving | {report.bookie} if report.health is Health.FOREIGN else leaving
-            plan = self._access.bookies.replacements(
+            plan = self._access.bookies_for(metadata).replacements(
                 fragment.ensemble, [report.position], excluded, fragment.write_quorum
             )
             chosen = plan.get(report.position, report.bookie)
@@ -429,7 +429,7 @@ class LedgerRepair:
         """Name other bookies for the last segment of a closed ledger, which has no entries, without a copy."""
         ensemble = metadata.segments[-1].ensemble
         lost = [position for position, bookie in enumerate(ensemble) if bookie in leaving]
-        plan = self._access.bookies.replacements(ensemble, lost, leaving, metadata.write_quorum)
+        plan = self._access.bookies_for(metadata).replacements(ensemble, lost, leaving, metadata.write_quorum)
         if not plan:
             return Result(Verdict.WAIT, "no writable bookie is left for a segment without entries")
         if not await self._may_update(ledger, plan.values()):
@@ -534,7 +534,7 @@ class LedgerRepair:
                     served = await self._is_sent_to(handle, named, extent)
         seen = TailObservation(segment, gone, named, lags, lac, leaving, narrow, served)
         now_s = asyncio.get_running_loop().time()
-        candidates = self._access.permitted_beside(set(segment.ensemble) - gone - leaving)
+        candidates = self._access.permitted_beside(set(segment.ensemble) - gone - leaving, metadata)
         return self.tails.advise(handle.ledger, seen, candidates, now_s)
 
     async def _extent(self, handle: LedgerHandle, segment: Segment, mark: Mark) -> EntryId | None:

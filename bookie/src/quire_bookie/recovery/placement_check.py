@@ -81,7 +81,8 @@ def misplaced(
     """Return for each settled fragment that violates the rules the replica to move first, if a bookie can take it."""
     found = []
     cluster, rules = access.cluster, _rules(access)
-    candidates = access.registry.writable - frozenset(access.pool.suspects) - leaving
+    writable = access.registry.writable - frozenset(access.pool.suspects) - leaving
+    candidates = access.bookies_for(metadata).members(writable, metadata.write_quorum)
     for fragment in closed_fragments(metadata):
         move = best_move(fragment.ensemble, fragment.write_quorum, candidates, access.chance, cluster, rules)
         if move is not None:

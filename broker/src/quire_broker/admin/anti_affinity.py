@@ -21,6 +21,7 @@ from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import FAILURE_DOMAIN_BROKERS_MAX, NAME_CHARACTERS_MAX
 from quire_broker.names import check_part
+from quire_broker.policies.store import ANTI_AFFINITY
 
 _DOMAIN = fields(("brokers",), brokers=NAMES)
 
@@ -53,7 +54,7 @@ async def set_group(request: web.Request) -> web.Response:
     group = json_of(text) if text.startswith(('"', "{", "[")) else text  # stock tools send the name without quotes
     if not isinstance(group, str) or not 0 < len(group) <= NAME_CHARACTERS_MAX or has_control_characters(group):
         raise NotAllowedError(f"an anti-affinity group must be a name of 1 to {NAME_CHARACTERS_MAX} characters")
-    await broker_of(request).policies.set_anti_affinity(namespace_of(request), group)
+    await broker_of(request).policies.set_local(namespace_of(request), ANTI_AFFINITY, group)
     return done()
 
 
@@ -68,7 +69,7 @@ async def members(request: web.Request) -> web.Response:
 
 async def remove_group(request: web.Request) -> web.Response:
     """Take the namespace out of its group."""
-    await broker_of(request).policies.set_anti_affinity(namespace_of(request), None)
+    await broker_of(request).policies.set_local(namespace_of(request), ANTI_AFFINITY, None)
     return done()
 
 

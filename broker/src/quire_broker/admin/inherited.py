@@ -3,9 +3,12 @@ any. Pure."""
 
 from typing import Any
 
+from quire_broker.offload.policies import shown
 from quire_broker.policies.backlog_quota import NO_LIMIT, BacklogQuotas, QuotaKind, QuotaPolicy
 from quire_broker.policies.defaults import STRATEGY
+from quire_broker.policies.fields import PAUSE_ON_ACKS
 from quire_broker.policies.inactivity import TOPICS, default_value
+from quire_broker.policies.of_topics import OFFLOAD
 from quire_broker.server.broker import BrokerSettings
 
 _TICK_MS = 1000
@@ -50,6 +53,8 @@ def inherited(settings: BrokerSettings) -> dict[str, Any]:
         STRATEGY: defaults.schema_strategy,
         "schema_validation_enforced": defaults.schema_required,
         TOPICS: default_value(topics.inactivity.rules),
+        OFFLOAD: shown(ledger.offload),
+        PAUSE_ON_ACKS: delivery.pause_on_acks,
         "entryFilters": {"entryFilterNames": topics.filters},
     }
 

@@ -41,7 +41,7 @@ from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.defaults import OLD_STRATEGY
-from quire_broker.policies.fields import FIELDS, flaw_of
+from quire_broker.policies.fields import FIELDS, PAUSE_ON_ACKS, flaw_of
 from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
     BY_CLUSTER,
@@ -55,7 +55,7 @@ from quire_broker.policies.rates import (
     write_field,
 )
 from quire_broker.policies.store import Json
-from quire_broker.policies.unserved import OF_NAMESPACES, VALUES
+from quire_broker.policies.unserved import OF_NAMESPACES
 from quire_broker.schemas.compatibility import OLD_STRATEGIES
 from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
 from quire_broker.server.broker import RunningBroker
@@ -91,6 +91,7 @@ STORED_POLICIES = {
     "subscriptionAuthMode": AUTH_MODE,
     "schemaAutoUpdateCompatibilityStrategy": OLD_STRATEGY,
     "inactiveTopicPolicies": TOPICS,
+    "dispatcherPauseOnAckStatePersistent": PAUSE_ON_ACKS,
     "subscriptionExpirationTime": SUBSCRIPTIONS,
     "publishRate": PUBLISH,
     "dispatchRate": DISPATCH,
@@ -108,6 +109,7 @@ UNSET = {
     "allowed_clusters": [],
     "encryption_required": False,
     AUTH_MODE: "None",
+    PAUSE_ON_ACKS: False,
 }
 """What stock brokers return for a policy that is not set, if it is not nothing."""
 _POLICIES: Schema = {"type": "object", "properties": {name: check.schema for name, check in FIELDS.items()}}
@@ -141,9 +143,8 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
     refused = f"{root}/{{namespace}}/{{policy:{'|'.join(OF_NAMESPACES)}}}"
     yield Route("GET", refused, unserved_policy, Need.NAMESPACE)
-    yield Route("DELETE", refused, remove_unserved, Need.NAMESPACE)
+    yield Route("DELETE", refused, unserved_policy, Need.NAMESPACE)
     yield Route("POST", refused, refuse_policy, Need.NAMESPACE)
-    yield Route("POST", f"{refused}/{{value}}", refuse_policy, Need.NAMESPACE)
     yield Route("PUT", refused, refuse_policy, Need.NAMESPACE)
 
 
@@ -319,6 +320,11 @@ async def _on_subscriptions(
         await on_topics(request, having, one, method=method, suffix=path, query={}, fine=(MISSING,))
 
 
+def _of_set_policy(policy: str) -> Description:
+    field = STORED_POLICIES[policy]
+    return Description() if field == PAUSE_ON_ACKS else Description(body=schema_of(field))
+
+
 @described_by(lambda policy: Description(returns=schema_of(STORED_POLICIES[policy])))
 async def get_policy(request: web.Request) -> web.Response:
     """Return one policy; if it is not set, the value in force of a few, of others no content."""
@@ -337,14 +343,7 @@ async def refuse_policy(request: web.Request) -> web.Response:
 
 
 async def unserved_policy(request: web.Request) -> web.Response:
-    """Return the value that is always in force."""
-    await policies_of(request)
-    value = VALUES.get(request.match_info["policy"])
-    return done() if value is None else answer(value)
-
-
-async def remove_unserved(request: web.Request) -> web.Response:
-    """Do nothing: a policy that is not served is never set."""
+    """Return no content: a policy that is not served is never set."""
     await policies_of(request)
     return done()
 
@@ -390,12 +389,11 @@ def flaw_of_filters(field: str, value: Any, broker: RunningBroker) -> str | None
     return flaw_of_names(value.get("entryFilterNames") or "", broker.topics.filters)
 
 
-@described_by(lambda policy: Description(body=schema_of(STORED_POLICIES[policy])))
+@described_by(_of_set_policy)
 async def set_policy(request: web.Request) -> web.Response:
     """Store one policy."""
-    policy = request.match_info["policy"]
-    value = await body_of(request)
-    key, cluster = STORED_POLICIES[policy], broker_of(request).settings.cluster
+    key, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
+    value = True if key == PAUSE_ON_ACKS else await body_of(request)  # a request to set it has no body
     wrong = flaw_of_policy(key, value, cluster) or flaw_of_filters(key, value, broker_of(request))
     if wrong:
         return failure(412, wrong)

@@ -175,11 +175,17 @@ async def get_policies(request: web.Request) -> web.Response:
 async def set_policies(request: web.Request) -> web.Response:
     """Store offload policies; 412 if this broker cannot apply them."""
     value = await body_of(request)
+    flaw = flaw_of_offloading(value)
+    return failure(412, flaw) if flaw else await _store(request, offload_policies.POLICIES, value)
+
+
+def flaw_of_offloading(value: object) -> str | None:
+    """Return why offload policies may not be stored; None: they may."""
     try:
         offload_policies.check_policies(value)
     except (ConfigError, OffloadError) as error:
-        return failure(412, str(error))
-    return await _store(request, offload_policies.POLICIES, value)
+        return str(error)
+    return None
 
 
 async def remove_policies(request: web.Request) -> web.Response:

@@ -138,11 +138,11 @@ async def _set_schema(broker: RunningBroker, topic: Topic, metadata: MessageMeta
 
 
 def _require_rate(topic: Topic, size_bytes: int) -> None:
-    """Raise RefusedError 429 while the topic's rate of publishing is exceeded."""
-    limit = topic.publish_limit
-    if limit.active:
-        if limit.ready_s > asyncio.get_running_loop().time():
-            raise RefusedError(429, f"{topic.name} is at its publish rate; try again later, or raise the rate")
+    """Raise RefusedError 429 while the rate of publishing of the topic, or of its resource group, is exceeded."""
+    limits_in_force = [limit for limit in (topic.publish_limit, topic.group.publish) if limit.active]
+    if any(limit.ready_s > asyncio.get_running_loop().time() for limit in limits_in_force):
+        raise RefusedError(429, f"{topic.name} is at its publish rate; try again later, or raise the rate")
+    for limit in limits_in_force:
         limit.charge(1, size_bytes)
 
 

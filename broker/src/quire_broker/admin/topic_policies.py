@@ -23,13 +23,14 @@ from quire_broker.admin.context import broker_of, owned_topic, topic_name_of
 from quire_broker.admin.descriptions import BOOLEAN, INTEGER, Description, Query, described, described_by
 from quire_broker.admin.inherited import inherited, inherited_quotas
 from quire_broker.admin.namespaces import flaw_of_filters, flaw_of_policy
+from quire_broker.admin.offload import flaw_of_offloading
 from quire_broker.admin.routes import Need, Route
 from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.defaults import with_defaults
-from quire_broker.policies.fields import INT_MAX
-from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.fields import INT_MAX, PAUSE_ON_ACKS
+from quire_broker.policies.of_topics import OFFLOAD, PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import (
     SUBSCRIPTION_DISPATCH,
     default_values,
@@ -48,6 +49,8 @@ from quire_broker.topic.client_names import check_name
 from quire_broker.topic.message_rules import SIZE
 from quire_broker.topic.topic import Topic
 
+_OFFLOADING: Final = "offloadPolicies"
+"""Path of the policy that only super users change: brokers write to its target with their own credentials."""
 UNSET: Final[dict[str, Any]] = {"schema_validation_enforced": False, "subscription_types_enabled": []}
 """What stock brokers return for a policy that is not set, if it is not nothing."""
 
@@ -64,14 +67,20 @@ def _of_policy(policy: str) -> Description:
 def _of_set_policy(policy: str) -> Description:
     if policy == "messageTTL":
         return Description((_TTL, GLOBAL))
+    if PATHS[policy] == PAUSE_ON_ACKS:
+        return Description((GLOBAL,))
     return Description((GLOBAL,), body=schema_of(PATHS[policy]))
 
 
 def routes() -> Iterator[Route]:
     """Yield the routes of this module."""
     topic = "/admin/v2/{domain:persistent}/{tenant}/{namespace}/{topic}"
-    policy = f"{topic}/{{policy:{'|'.join(PATHS)}}}"
-    yield Route("GET", policy, get_policy, Need.NAMESPACE)
+    offloading = f"{topic}/{_OFFLOADING}"
+    yield Route("POST", offloading, set_offloading, Need.SUPER_USER)
+    yield Route("PUT", offloading, set_offloading, Need.SUPER_USER)
+    yield Route("DELETE", offloading, remove_offloading, Need.SUPER_USER)
+    yield Route("GET", f"{topic}/{{policy:{'|'.join(PATHS)}}}", get_policy, Need.NAMESPACE)
+    policy = f"{topic}/{{policy:{'|'.join(path for path in PATHS if path != _OFFLOADING)}}}"
     yield Route("POST", policy, set_policy, Need.NAMESPACE)
     yield Route("PUT", policy, set_policy, Need.NAMESPACE)
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
@@ -162,6 +171,8 @@ async def set_policy(request: web.Request) -> web.Response:
     value: Any
     if policy == "messageTTL":
         value = whole_number("messageTTL", request.query.get("messageTTL", ""), 0, INT_MAX)
+    elif PATHS[policy] == PAUSE_ON_ACKS:
+        value = True  # a request to set it has no body
     else:
         value = await body_of(request)
     field, cluster = PATHS[policy], broker_of(request).settings.cluster
@@ -171,14 +182,32 @@ async def set_policy(request: web.Request) -> web.Response:
         wrong = f"maxMessageSize is {value}; the brokers' own maxMessageSize is {size_max}"
     if wrong:
         return failure(412, wrong)
-    return await change_own(request, lambda own: write_field(own, field, cluster, value))
+    return await _store(request, field, value)
 
 
 @described(GLOBAL)
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the namespace's policy."""
-    field, cluster = PATHS[request.match_info["policy"]], broker_of(request).settings.cluster
-    return await change_own(request, lambda own: write_field(own, field, cluster, None))
+    return await _store(request, PATHS[request.match_info["policy"]], None)
+
+
+@described(GLOBAL, body=schema_of(OFFLOAD))
+async def set_offloading(request: web.Request) -> web.Response:
+    """Store the fields of the offload policies that differ from the namespace's. 412 for an invalid value."""
+    value = await body_of(request)
+    wrong = flaw_of_offloading(value)
+    return failure(412, wrong) if wrong else await _store(request, OFFLOAD, value)
+
+
+@described(GLOBAL)
+async def remove_offloading(request: web.Request) -> web.Response:
+    """Restore the offload policies of the namespace."""
+    return await _store(request, OFFLOAD, None)
+
+
+async def _store(request: web.Request, field: str, value: object) -> web.Response:
+    cluster = broker_of(request).settings.cluster
+    return await change_own(request, lambda own: write_field(own, field, cluster, value))
 
 
 @described(APPLIED, GLOBAL, returns=_RATE)

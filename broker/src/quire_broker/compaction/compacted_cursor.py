@@ -65,6 +65,11 @@ class CompactedCursor:
         waiting = self._ahead is not None and reader is not None and self._ahead <= reader.of.horizon
         return waiting or self._cursor.has_more
 
+    @property
+    def keeps_all_acks(self) -> bool:
+        """See `EntryCursor`."""
+        return self._cursor.keeps_all_acks
+
     def rewind(self) -> None:
         """Move the read position back behind the mark-delete position."""
         self._moves += 1

@@ -120,6 +120,11 @@ class EntryCursor(Protocol):
         """Whether `read` would return an entry."""
         ...
 
+    @property
+    def keeps_all_acks(self) -> bool:
+        """Whether acks of the entries that `read` returns next can all be saved."""
+        ...
+
     async def read(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Return the next unacknowledged entries; [] at the tail."""
         ...

@@ -1,4 +1,4 @@
-"""The rate at which messages may be delivered: of a subscription, a topic, or a broker.
+"""The rate at which messages may be delivered: of a subscription, a topic, a broker, or a resource group.
 
 A dispatcher asks before it reads, reads no more entries than may pass, and counts the delivered ones. One delivery may
 exceed the rate, by an entry that is larger; the next one waits longer for that. Deliveries of other dispatchers in
@@ -19,9 +19,11 @@ _NO_LIMIT = float("inf")
 class DispatchLimit:
     """Counts deliveries. `use` changes the rate at any time; the caller then wakes dispatchers that wait."""
 
-    __slots__ = ("_messages", "_size_bytes", "active", "rate")
+    __slots__ = ("_messages", "_size_bytes", "active", "charged", "rate")
 
     def __init__(self, rate: DispatchRate | None = None) -> None:
+        self.charged = (0, 0)
+        """Messages and bytes that were counted."""
         self._set(rate or DispatchRate())
 
     def _set(self, rate: DispatchRate) -> None:
@@ -43,6 +45,7 @@ class DispatchLimit:
 
     def charge(self, messages: int, size_bytes: int) -> None:
         """Count delivered messages."""
+        self.charged = self.charged[0] + messages, self.charged[1] + size_bytes
         self._messages.reserve(messages)
         self._size_bytes.reserve(size_bytes)
 
@@ -62,8 +65,8 @@ class Rationing:
         self.limits: Sequence[DispatchLimit] = ()
         self.messages = self.size_bytes = _NO_LIMIT
         """Messages and bytes that may be delivered, as `waits` found."""
-        self.times = [0] * 6
-        """How often delivery had to wait for messages and bytes of the first, the second and the third limit."""
+        self.times = [0] * 8
+        """How often delivery had to wait for messages and bytes of the first limit, the second one, and so on."""
         self._timer: asyncio.TimerHandle | None = None
 
     def is_unlimited(self) -> bool:

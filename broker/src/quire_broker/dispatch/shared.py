@@ -54,6 +54,8 @@ class SharedDispatcher(Dispatcher):
         self.delayed = DelayedQueue()
         self.unacked = 0
         self.blocked = False
+        self.paused = False
+        """Whether nothing new is read until acks close gaps; see `DispatchSettings.pause_on_acks`."""
         self._last_turn = -1
         self._chunk_owners: dict[str, Consumer] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -125,7 +127,7 @@ class SharedDispatcher(Dispatcher):
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         """Release acknowledged entries, whichever consumer holds them."""
-        waiting = self.blocked or len(self.replay) > 0
+        waiting = self.blocked or self.paused or len(self.replay) > 0
         was_blocked = consumer.blocked
         released, others = consumer.release_all(positions)
         if released:
@@ -218,6 +220,8 @@ class SharedDispatcher(Dispatcher):
                 return False
             if len(self.delayed) >= self.settings.delayed_entries_max:
                 return self.delayed.sweep()
+            if self._pauses():
+                return False
             entries = await self.read_new(count)
             if self.rewind_wanted:
                 return True
@@ -228,12 +232,17 @@ class SharedDispatcher(Dispatcher):
             self.held.extend(entries)
         return self._send_held(mean) and (bool(self.replay) or not self.has_sent_all())
 
+    def _pauses(self) -> bool:
+        """Return whether acks of the next entries could not all be saved, and note that: acks then wake the loop."""
+        self.paused = self.settings.pause_on_acks and not self.cursor.keeps_all_acks
+        return self.paused
+
     def send_cached(self) -> bool:
         """Read from the cache and send, if nothing else is due. Return whether everything is sent."""
         if self.blocked or self.rewind_wanted or self.held or len(self.replay) or self.delayed:
             return False
         ready = [consumer for consumer in self.consumers if consumer.ready]
-        if not ready:
+        if not ready or self._pauses():
             return False
         count, mean = self._room_of(ready)
         self.held.extend(self.read_cached(count))

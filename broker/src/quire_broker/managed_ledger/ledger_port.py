@@ -11,6 +11,7 @@ from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId, LedgerId, LedgerMetadata, ReplicaState
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_broker.managed_ledger.stored_passwords import AcceptStored
 from quire_broker.offload.segment_writer import StoredEntries
 
@@ -153,9 +154,8 @@ class Reader(Handle, Protocol):
 class Ledgers(Protocol):
     """Creates, opens and deletes ledgers."""
 
-    @property
-    def ensemble_max(self) -> int:
-        """The number of bookies that the largest ensemble could have now, as far as known."""
+    def ensemble_max_in(self, groups: BookieGroups | None, wanted: int) -> int:
+        """Return the size of the largest ensemble now in the groups of a ledger that wants one of `wanted` bookies."""
         ...
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> object:
@@ -173,7 +173,10 @@ class Ledgers(Protocol):
         custom: Mapping[str, bytes],
         fewer_bookies: bool,
     ) -> Writer:
-        """Create a ledger. With `fewer_bookies`, at least Qa writable bookies suffice instead of `ensemble_size`."""
+        """Create a ledger on bookies of the groups that `custom` names.
+
+        With `fewer_bookies`, at least Qa writable bookies suffice instead of `ensemble_size`.
+        """
         ...
 
     async def open_ledger(

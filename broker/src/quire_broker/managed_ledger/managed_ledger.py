@@ -327,11 +327,12 @@ class ManagedLedger:
             raise
 
     def use(self, settings: ManagedLedgerSettings) -> None:
-        """Apply other quorums from the next ledger on, and another retention from the next trimming on."""
+        """Apply other settings of ledgers from the next one on, of retention and offloading from the next check on."""
         if settings != self._context.settings:
             self._context.settings = settings
             self._context.maker.use(settings)
             self._appender.use(settings)
+            self._reader.use(settings)
             self._trim_due_s = 0.0
             self._wake()
 
@@ -381,12 +382,7 @@ class ManagedLedger:
 
     def _trim_soon(self) -> None:
         usable = self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.TERMINATED) and not self._is_ending
-        if (
-            self._trimming is None
-            and usable
-            and self.source is None
-            and self._context.availability.now().metadata_reachable
-        ):
+        if self._trimming is None and usable and self.source is None and self._context.availability.metadata_reachable:
             self._trimming = self._context.background.spawn(self._trim_in_background(), f"trimming of {self.name}")
 
     async def _trim_in_background(self) -> None:
@@ -454,9 +450,8 @@ class ManagedLedger:
     @property
     def must_stay(self) -> bool:
         """Whether it must not be closed now although no client uses it."""
-        reachable = self._context.availability.now().metadata_reachable
-        switching = self._appender.state is AppendState.SWITCHING
-        return switching or self._trimming is not None or self._may_offload or not reachable
+        busy = self._appender.state is AppendState.SWITCHING or self._trimming is not None or self._may_offload
+        return busy or not self._context.availability.metadata_reachable
 
     def retained_s(self) -> float:
         """Return how long consumed entries are kept: 0 if they are not, infinite if for ever."""
@@ -537,7 +532,7 @@ class ManagedLedger:
         if self.source is not None:
             await self.source.stop()
         await self.offloads.stop()
-        if timeout_s and self._context.availability.now().metadata_reachable:
+        if timeout_s and self._context.availability.metadata_reachable:
             await self._context.background.settle(timeout_s)
         await self._context.background.close()
         try:

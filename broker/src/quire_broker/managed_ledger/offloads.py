@@ -36,6 +36,7 @@ from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.format import new_uuid
 from quire_broker.offload.segment_reader import SegmentReader
 from quire_broker.offload.segment_writer import SegmentSummary, write_segment
+from quire_broker.offload.settings import OffloadSettings
 from quire_broker.offload.target import OffloadTarget
 
 _log = logging.getLogger("quire.offload")
@@ -68,8 +69,12 @@ class Offloads:
         self._lists = lists
         self._trimming = trimming
         self._lost_list = lost_list
-        self._settings = context.settings.offload
         self._run: asyncio.Task[None] | None = None
+
+    @property
+    def _settings(self) -> OffloadSettings:
+        """Those in force now: policies may change between two ledgers of a run."""
+        return self._context.settings.offload
 
     def _record(self, ledger_id: int) -> LedgerRecord | None:
         return self._lists.ledgers.record(ledger_id)
@@ -349,8 +354,9 @@ class Offloads:
 
         After an error the attempt is aborted if the metadata allow it.
         """
-        assert self._settings.target is not None
         target = self._settings.target
+        if target is None:
+            raise OffloadError("the policies in force have no offload target any more")
         objects = self._context.tier.objects(target)
         uuid, _ = await self.begin(ledger_id, target, {}, rules.OWN)
         try:

@@ -1,4 +1,4 @@
-"""Applies a namespace's offload policies, in Pulsar's JSON, to the broker's settings. Pure.
+"""Applies the offload policies of a namespace or a topic, in Pulsar's JSON, to the broker's settings. Pure.
 
     offload_policies              {"managedLedgerOffloadDriver": ..., "managedLedgerOffloadBucket": ..., ...}
     offload_threshold             bytes; -1: not set
@@ -62,8 +62,20 @@ def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> Offload
     return replace(base, **changes) if changes else base
 
 
+def shown(settings: OffloadSettings) -> dict[str, Any]:
+    """Return the broker's settings as policies, without the target: its URL is for administrators of the broker."""
+    lag_s = settings.deletion_lag_s
+    return {
+        "managedLedgerOffloadThresholdInBytes": settings.threshold_bytes,
+        "managedLedgerOffloadThresholdInSeconds": int(settings.threshold_s),
+        "managedLedgerOffloadDeletionLagInMillis": OFF if lag_s < 0 else int(lag_s * 1000),
+        "managedLedgerOffloadedReadPriority": settings.read_first.value,
+        "managedLedgerOffloadMaxBlockSizeInBytes": settings.write.block_bytes_max,
+    }
+
+
 def check_policies(value: object) -> None:
-    """Check offload policies of a namespace. ConfigError."""
+    """Check offload policies of a namespace or a topic. ConfigError."""
     if not isinstance(value, dict):
         raise ConfigError("offload policies must be a JSON object")
     for key in _CREDENTIALS:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NAME_CHARACTERS_MAX: Final = 1024
+PAUSE_ON_ACKS: Final = "dispatcherPauseOnAckStatePersistentEnabled"
 ENTRIES_MAX: Final = 10_000
 """Maximum of one list or map."""
 
@@ -207,7 +208,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "properties": map_of(text),
     "resource_group_name": text,
     "migrated": flag,
-    "dispatcherPauseOnAckStatePersistentEnabled": flag,
+    PAUSE_ON_ACKS: flag,
     "entryFilters": object_of(entryFilterNames=text),
     "shadow_topics": list_of(text),
 }

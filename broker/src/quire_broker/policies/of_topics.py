@@ -1,8 +1,9 @@
 """The policies of single topics, and what follows from the policies of a topic. Pure.
 
 A topic's own policies have the names and values of a namespace's, and replace these one by one; of the backlog quotas
-each kind by itself. They are JSON in the property `quire.policies`: of the managed ledger of a plain topic, of the
-record of a partitioned topic, whose partitions have none of their own. See docs/decisions/0026.
+each kind, and of the offload policies each field, by itself. They are JSON in the property
+`quire.policies`: of the managed ledger of a plain topic, of the record of a partitioned topic, whose partitions have
+none of their own. See docs/decisions/0026.
 """
 
 import json
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quire_broker.policies.backlog_quota import QUOTA_KEY
-from quire_broker.policies.fields import usable
+from quire_broker.policies.fields import PAUSE_ON_ACKS, usable
 from quire_broker.policies.inactivity import TOPICS
 from quire_broker.policies.rates import (
     BY_CLUSTER,
@@ -23,6 +24,7 @@ from quire_broker.policies.rates import (
 )
 
 PROPERTY: Final = "quire.policies"
+OFFLOAD: Final = "offload_policies"
 PATHS: Final[Mapping[str, str]] = {
     "messageTTL": "message_ttl_in_seconds",
     "retention": "retention_policies",
@@ -43,6 +45,8 @@ PATHS: Final[Mapping[str, str]] = {
     "maxMessageSize": "max_message_size",
     "schemaCompatibilityStrategy": "schema_compatibility_strategy",
     "schemaValidationEnforced": "schema_validation_enforced",
+    "offloadPolicies": OFFLOAD,
+    "dispatcherPauseOnAckStatePersistent": PAUSE_ON_ACKS,
     "inactiveTopicPolicies": TOPICS,
     "publishRate": PUBLISH,
     "dispatchRate": DISPATCH,
@@ -67,6 +71,8 @@ def merged(namespace: Mapping[str, Any], own: Mapping[str, Any], cluster: str) -
     quotas = {**(namespace.get(QUOTA_KEY) or {}), **(own.get(QUOTA_KEY) or {})}
     unused = [field for field in BY_CLUSTER if limits_nothing(read_field(own, field, cluster))]
     used = {name: value for name, value in own.items() if name not in unused}
+    if OFFLOAD in used:
+        used[OFFLOAD] = {**(namespace.get(OFFLOAD) or {}), **(used[OFFLOAD] or {})}
     return {**namespace, **used, QUOTA_KEY: quotas}
 
 

@@ -30,6 +30,7 @@ from quire_bookie.metadata.store import ABSENT, Check, EventKind, Get, MetadataS
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError
 from quire_broker.limits import NAMESPACE_BUNDLES, NAMESPACE_BUNDLES_MAX, POLICIES_CACHE_S, POLICIES_REFRESH_S
 from quire_broker.names import NamespaceName, TopicName, decode_name, topic_of
+from quire_broker.policies.affinity import BOOKIE_AFFINITY, affinity_names
 from quire_broker.policies.bundles import Bundles
 from quire_broker.policies.fields import flaws_of, usable
 
@@ -43,8 +44,10 @@ CONFIGURATION = "/admin/configuration"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
+RESOURCE_GROUPS = "/admin/resourcegroups"
 ANTI_AFFINITY = "namespaceAntiAffinityGroup"
 """Field of a namespace's local policies."""
+_HOLD_POLICIES = f"{POLICIES}/", f"{LOCAL_POLICIES}/", f"{PARTITIONED_TOPICS}/"
 _POLICIES_DEPTH = 4
 """Slashes in the key of a namespace's policies."""
 FIRST_ADDED = "quire.first-added-partition"
@@ -140,8 +143,8 @@ def _node(parent: str, name: str) -> str:
 
 def nodes_of(topic: TopicName) -> tuple[str, ...]:
     """Return the nodes that may hold policies of a topic; see `PolicyStore.on_change`."""
-    namespace = f"{POLICIES}/{topic.namespace}"
-    return (namespace, _partitioned_key(topic.partitioned)) if topic.partition >= 0 else (namespace,)
+    nodes = f"{POLICIES}/{topic.namespace}", f"{LOCAL_POLICIES}/{topic.namespace}"
+    return (*nodes, _partitioned_key(topic.partitioned)) if topic.partition >= 0 else nodes
 
 
 def _partitioned_key(topic: TopicName) -> str:
@@ -173,6 +176,8 @@ class PolicyStore:
         """Called by `follow` with the node of a namespace or partitioned topic that changed; empty: maybe any did."""
         self.on_settings: Callable[[], None] = lambda: None
         """Called by `follow` when it begins, and when the node of settings may have changed."""
+        self.on_groups: Callable[[], None] = lambda: None
+        """Called by `follow` when a resource group may have changed."""
         self.changes = 0
         """Grows when `follow` notices a change of local policies or failure domains, by any broker.
 
@@ -222,12 +227,14 @@ class PolicyStore:
                 lost_events = event.kind is EventKind.RESYNC
                 if lost_events or event.key == CONFIGURATION:
                     self.on_settings()
+                if lost_events or event.key.startswith(f"{RESOURCE_GROUPS}/"):
+                    self.on_groups()
                 if lost_events or event.key.startswith((f"{LOCAL_POLICIES}/", self._domains_prefix)):
                     self.changes += 1
                 for key in list(self._cache) if lost_events else [event.key]:
                     if key in self._cache:
                         self._cache[key].until = 0.0
-                if lost_events or event.key.startswith((f"{POLICIES}/", f"{PARTITIONED_TOPICS}/")):
+                if lost_events or event.key.startswith(_HOLD_POLICIES):
                     self.on_change("" if lost_events else event.key)
         finally:
             await watch.close()
@@ -351,6 +358,12 @@ class PolicyStore:
         """
         return await self._read(f"{POLICIES}/{namespace}")
 
+    async def with_placement(self, namespace: NamespaceName) -> Json | None:
+        """Return the policies with the bookie affinity groups of the local policies. Do not change the result."""
+        policies = await self.policies(namespace)
+        groups = None if policies is None else await self.bookie_affinity(namespace)
+        return policies if policies is None or groups is None else {**policies, BOOKIE_AFFINITY: groups}
+
     async def create_namespace(self, namespace: NamespaceName, policies: Json | None = None) -> None:
         """Create a namespace with 4 bundles unless `policies` has others.
 
@@ -444,24 +457,29 @@ class PolicyStore:
         version = ABSENT if node is None else node.version
         return Check(key, version), Put(key, encode_json(value | {"bundles": bundles.to_json()}))
 
+    async def bookie_affinity(self, namespace: NamespaceName) -> Json | None:
+        """Return the bookie affinity groups of a namespace, None if it has none. Unreadable ones count as none."""
+        found = (await self._read(f"{LOCAL_POLICIES}/{namespace}") or {}).get(BOOKIE_AFFINITY)
+        return found if isinstance(found, dict) and affinity_names(found)[0] else None
+
+    async def set_local(self, namespace: NamespaceName, field: str, value: object) -> None:
+        """Set a field of a namespace's local policies, or remove it with None. NotFoundError."""
+        if await self.bundles(namespace) is None:  # else the node exists, now that it has been read
+            raise NotFoundError("Namespace does not exist")
+
+        def change(local: Json) -> None:
+            local.pop(field, None)
+            if value is not None:
+                local[field] = value
+
+        await self._update(f"{LOCAL_POLICIES}/{namespace}", change, f"Namespace {namespace}")
+
     async def anti_affinity(self, namespace: NamespaceName) -> str | None:
         """Return the anti-affinity group of a namespace. NotFoundError if the namespace does not exist."""
         if await self.bundles(namespace) is None:
             raise NotFoundError("Namespace does not exist")
         group = (await self._read(f"{LOCAL_POLICIES}/{namespace}") or {}).get(ANTI_AFFINITY)
         return str(group) if group else None
-
-    async def set_anti_affinity(self, namespace: NamespaceName, group: str | None) -> None:
-        """Store the anti-affinity group of a namespace; None: it has none. NotFoundError."""
-        if await self.bundles(namespace) is None:  # else the node exists, now that it has been read
-            raise NotFoundError("Namespace does not exist")
-
-        def change(local: Json) -> None:
-            local.pop(ANTI_AFFINITY, None)
-            if group is not None:
-                local[ANTI_AFFINITY] = group
-
-        await self._update(f"{LOCAL_POLICIES}/{namespace}", change, f"Namespace {namespace}")
 
     async def anti_affinity_groups(self) -> dict[str, str]:
         """Return the anti-affinity groups of all namespaces that have one."""

@@ -55,6 +55,7 @@ from quire_broker.topic.backlog_quota_check import BacklogQuotaSettings
 from quire_broker.topic.compaction_check import CompactionCheck
 from quire_broker.topic.expiry import Expiry
 from quire_broker.topic.inactive import InactiveTopics
+from quire_broker.topic.resource_groups import GroupLimits, GroupParts
 from quire_broker.topic.topics import TopicsSettings
 from quire_broker.topic.unused import UnusedTopics
 
@@ -166,6 +167,7 @@ class RunningBroker:
         self._stopped = False
         self.owners.on_lost = self._bundle_lost
         self.policies.on_change = PolicyChanges(self.apply_policies, self.background).notice
+        self.policies.on_groups = self.topics.groups.changed.set
         self.owners.on_retaken = self._bundle_retaken
         self.balancing.assignments.on_move = self._move_bundle
         self.isolation = opened.isolation
@@ -201,6 +203,12 @@ class RunningBroker:
             topic.limits_changed()
         if wanted.rates.of_topics != before.of_topics:
             await self.apply_policies(lambda name: True)
+
+    async def _use_groups(self, changed: set[GroupLimits]) -> None:
+        """Let delivery go on that waits for a former limit of these resource groups."""
+        async for topic in self.topics.in_steps():
+            if topic.group in changed:
+                topic.limits_changed()
 
     @property
     def background_failures(self) -> int:
@@ -243,6 +251,8 @@ class RunningBroker:
         self.background.keep(self.parts.backlog_quotas.run, "backlog quotas")
         compaction = CompactionCheck(self.topics, self.settings.topics.compaction)
         self.background.keep(compaction.run, "compaction thresholds")
+        parts = GroupParts(self.topics.groups, self.metadata, self.broker_id, self._use_groups)
+        self.background.keep(parts.run, "resource groups")
         stats = self.parts.stats
         meter = UsageMeter(lambda: (stats.bytes_in, stats.bytes_out), self.settings.balancing.nic_gbps)
         self.balancing.start(self.topics, meter)

@@ -201,7 +201,8 @@ class Producing:
                 raise PeerProtocolError(f"SEND of unknown producer {run.producer_id}")
             return  # sent before the client noticed that the producer was closed; it sends this again
         topic, producer = found
-        limits_in_force = [limit for limit in (topic.publish_limit, self._parts.publish_limit) if limit.active]
+        shared = topic.group.publish, self._parts.publish_limit
+        limits_in_force = [limit for limit in (topic.publish_limit, *shared) if limit.active]
         sends = self._within(limits_in_force, run) if limits_in_force else run.sends
         size_bytes = messages = 0
         for send in sends:

@@ -54,6 +54,12 @@ class DispatchSettings:
     key_shared_consistent_hashing: bool = True
     delayed_delivery: bool = True
     """Whether messages wait for their delivery time; a policy of a namespace or a topic turns it off."""
+    pause_on_acks: bool = setting(
+        False,
+        "dispatcherPauseOnAckStatePersistentEnabled",
+        "Shared and Key_Shared subscriptions read nothing new while further acks could not be saved "
+        "(managedLedgerMaxUnackedRangesToPersist)",
+    )
     batch_index_acks: bool = setting(False, "acknowledgmentAtBatchIndexLevelEnabled", "remember acks inside batches")
     read_retry_first_s: float = READ_RETRY_FIRST_S
     read_retry_max_s: float = READ_RETRY_MAX_S

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_bookie.settings.declared import MEBIBYTES, MINUTES, setting
 from quire_broker import limits
 from quire_broker.limits import TOPIC_LOAD_S
@@ -32,6 +33,8 @@ class ManagedLedgerSettings:
     digest_type: DigestType = DigestType.CRC32C
     password: bytes = field(default=b"", repr=False)
     """Password of new ledgers; earlier ledgers open with their own."""
+    groups: BookieGroups | None = None
+    """The groups of bookies that hold new ledgers; None: all bookies may."""
 
     ledger_entries_max: int = setting(
         50_000,

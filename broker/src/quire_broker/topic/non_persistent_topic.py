@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from quire_bookie.env.background import Background
 from quire_broker.dispatch.delivery import ConsumerSpec, Delivery
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
     NotAllowedError,
@@ -28,6 +29,7 @@ from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.non_persistent_subscription import UNSTORED, NonPersistentSubscription
 from quire_broker.topic.producers import Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
+from quire_broker.topic.resource_groups import NO_GROUP, GroupLimits
 from quire_broker.topic.serving import ServedSubscription
 from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.topic.topic import TopicRates, TopicStats
@@ -52,6 +54,7 @@ class NonPersistentTopic:
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         self.producers = Producers(None, self._keep_epoch)
         self.publish_limit = PublishLimit()
+        self.group: GroupLimits = NO_GROUP
         self.message_rules = MessageRules()
         self.subscribe_limit = SubscribeLimit()
         self.closing = False
@@ -138,6 +141,10 @@ class NonPersistentTopic:
     def use_limits(self, limits: RateLimits) -> None:
         """Apply the rate of publishing. Delivery is not limited: what waited would be lost."""
         self.publish_limit.use(limits.publish)
+
+    def share_limits(self, group: GroupLimits, broker: DispatchLimit) -> None:
+        """Apply the limit of publishing of a resource group."""
+        self.group = group
 
     # subscriptions
 

@@ -18,11 +18,13 @@ PAUSE_S = 0.01
 class PublishLimit:
     """Counts published messages. `use` changes the rate at any time, also while connections wait."""
 
-    __slots__ = ("_messages", "_size_bytes", "_until_s", "rate", "times")
+    __slots__ = ("_messages", "_size_bytes", "_until_s", "charged", "rate", "times")
 
     def __init__(self, rate: PublishRate | None = None) -> None:
         self.times = 0
         """How often publishing had to wait."""
+        self.charged = (0, 0)
+        """Messages and bytes that were counted."""
         self._set(rate or PublishRate())
 
     def _set(self, rate: PublishRate) -> None:
@@ -48,6 +50,7 @@ class PublishLimit:
 
     def charge(self, messages: int, size_bytes: int) -> bool:
         """Count the messages published now. Return whether more may be published at once."""
+        self.charged = self.charged[0] + messages, self.charged[1] + size_bytes
         self._messages.reserve(messages)
         self._size_bytes.reserve(size_bytes)
         wait_s = max(self._messages.wait_s(), self._size_bytes.wait_s())

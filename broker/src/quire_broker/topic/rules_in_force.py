@@ -21,9 +21,10 @@ class RulesInForce:
         self._factory = factory
         self._defaults = defaults
 
-    async def of_namespace(self, name: NamespaceName) -> Json | None:
-        """Return the policies of a namespace, None if it does not exist."""
-        found = await self._policies.policies(name)
+    async def of_namespace(self, name: NamespaceName, *, placed: bool = False) -> Json | None:
+        """Return the policies of a namespace, None if it does not exist. `placed`: with its bookie affinity groups."""
+        read = self._policies.with_placement if placed else self._policies.policies
+        found = await read(name)
         return None if found is None else with_defaults(found, self._defaults)
 
     async def partitions(self, topic: TopicName) -> int:
@@ -37,9 +38,14 @@ class RulesInForce:
         own = own_policies(properties)
         return merged(namespace, own, self._policies.cluster) if own else namespace
 
-    async def of(self, name: TopicName, properties: Mapping[str, str] | None = None) -> Json:
-        """Return the policies of a topic, which need not exist. `properties`: of a topic that is loaded."""
-        namespace = with_defaults(await self._policies.policies(name.namespace) or {}, self._defaults)
+    async def of(self, name: TopicName, properties: Mapping[str, str] | None = None, *, placed: bool = False) -> Json:
+        """Return the policies of a topic, which need not exist. `properties`: of a topic that is loaded.
+
+        `placed`: with the bookie affinity groups of its namespace.
+        """
+        namespace = await self.of_namespace(name.namespace, placed=placed)
+        if namespace is None:
+            namespace = with_defaults({}, self._defaults)
         if properties is None:
             properties = await self._policies.partitioned_properties(name) if name.partition < 0 else {}
             if not properties and name.persistent and name.partition < 0:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
 from quire_broker.policies.rates import RateLimits
@@ -12,6 +13,7 @@ from quire_broker.topic.deduplication import Deduplication
 from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.producers import Producer, Producers
 from quire_broker.topic.publish_limit import PublishLimit
+from quire_broker.topic.resource_groups import GroupLimits
 from quire_broker.topic.subscribe_limit import SubscribeLimit
 from quire_broker.wire.frames import Send
 from quire_broker.wire.kinds import AckKind
@@ -120,12 +122,21 @@ class ServedTopic(Protocol):
         ...
 
     @property
+    def group(self) -> GroupLimits:
+        """The limits of its resource group."""
+        ...
+
+    @property
     def subscribe_limit(self) -> SubscribeLimit:
         """The rate at which one consumer may subscribe."""
         ...
 
     def use_limits(self, limits: RateLimits) -> None:
         """Apply rates from now on."""
+        ...
+
+    def share_limits(self, group: GroupLimits, broker: DispatchLimit) -> None:
+        """Apply the limits of a resource group and of the broker, which it shares with other topics."""
         ...
 
     @property

@@ -4,8 +4,11 @@ import logging
 from dataclasses import replace
 
 from quire_bookie.errors import ConfigError
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_broker.errors import OffloadError
 from quire_broker.offload.policies import with_policies
+from quire_broker.policies.affinity import BOOKIE_AFFINITY, affinity_names
+from quire_broker.policies.fields import PAUSE_ON_ACKS
 from quire_broker.policies.store import Json
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.topic import TopicSettings
@@ -18,7 +21,7 @@ _UNACKED = {
 
 
 def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedgerSettings:
-    """Return the broker's settings with the namespace's policies for quorums, retention and offloading."""
+    """Return the broker's settings with the namespace's policies for quorums, bookies, retention and offloading."""
     changes: Json = {}
     try:
         offload = with_policies(base.offload, policies)
@@ -34,6 +37,8 @@ def ledger_settings(base: ManagedLedgerSettings, policies: Json) -> ManagedLedge
             "write_quorum": persistence["bookkeeperWriteQuorum"],
             "ack_quorum": persistence["bookkeeperAckQuorum"],
         }
+    if groups := policies.get(BOOKIE_AFFINITY):
+        changes["groups"] = BookieGroups.named(*affinity_names(groups))
     retention = policies.get("retention_policies")
     if retention:
         minutes, megabytes = retention.get("retentionTimeInMinutes", 0), retention.get("retentionSizeInMB", 0)
@@ -55,6 +60,8 @@ def topic_settings(base: TopicSettings, policies: Json) -> TopicSettings:
     for field_name, policy in _UNACKED.items():
         if policies.get(policy) is not None:
             changes[field_name] = policies[policy]
+    if policies.get(PAUSE_ON_ACKS) is not None:
+        changes["pause_on_acks"] = policies[PAUSE_ON_ACKS]
     delays = policies.get("delayed_delivery_policies") or {}
     if delays.get("active") is not None:
         changes["delayed_delivery"] = delays["active"]

@@ -69,7 +69,7 @@ class Subscription:
         self.turns = TailTurns()
         """Delivers at the tail; the subscriptions of a topic share it."""
         self.dispatch_limit = DispatchLimit()
-        self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
+        self._dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """Its own limit and those that it shares with other subscriptions."""
         self._topic = topic
         self._ledger = ledger
@@ -139,7 +139,7 @@ class Subscription:
     @property
     def throttled(self) -> Sequence[int]:
         """How often delivery waited: for messages and bytes of its own, of the topic's and of the broker's limit."""
-        return self._dispatcher.ration.times if self._dispatcher is not None else (0,) * 6
+        return self._dispatcher.ration.times[:6] if self._dispatcher is not None else (0,) * 6
 
     def sample_rates(self, now_s: float) -> bool:
         """Update the outgoing rates per second. Called periodically. Return whether any is above 0."""
@@ -222,7 +222,7 @@ class Subscription:
             self._dispatcher = made
             made.on_delivery = self.on_use
             made.turns = self.turns
-            made.ration.limits = self.dispatch_limits
+            made.ration.limits = self._dispatch_limits
             made.filters = self.filters
             self._reading.start(made.run(), f"dispatch for {self.name} of {self._topic}")
         return made
@@ -253,6 +253,12 @@ class Subscription:
     def _appended(self) -> None:
         if self._dispatcher is not None:
             self._dispatcher.appended()
+
+    def share_limits(self, shared: Sequence[DispatchLimit]) -> None:
+        """Deliver within these limits, too, which it shares with other subscriptions."""
+        self._dispatch_limits = (self.dispatch_limit, *shared)
+        if self._dispatcher is not None:
+            self._dispatcher.ration.limits = self._dispatch_limits
 
     def limits_changed(self) -> None:
         """Note that a limit of delivery was changed: what waits for it may go on."""

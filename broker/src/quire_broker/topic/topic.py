@@ -46,6 +46,7 @@ from quire_broker.topic.entry_metadata import EntryMetadata
 from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.producers import NO_POSITION, Producer, Producers, Receipt, Refusal
 from quire_broker.topic.publish_limit import PublishLimit
+from quire_broker.topic.resource_groups import NO_GROUP, GroupLimits
 from quire_broker.topic.serving import ServedSubscription
 from quire_broker.topic.shadows import refuse_sends
 from quire_broker.topic.subscribe_limit import SubscribeLimit
@@ -129,8 +130,10 @@ class Topic:
         self.subscribe_limit = SubscribeLimit()
         self._turns = TailTurns()
         self.dispatch_limit = DispatchLimit()
-        self.dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
+        self._dispatch_limits: Sequence[DispatchLimit] = (self.dispatch_limit,)
         """The limits that its subscriptions share, some of them with those of other topics."""
+        self.group: GroupLimits = NO_GROUP
+        """The limits of its resource group."""
         self._filters: Sequence[EntryFilter] = ()
         self._stopped: list[Consumer] = []
         """Consumers whose clients do not know yet that the topic is closed."""
@@ -170,7 +173,7 @@ class Topic:
         subscription = Subscription(self.name, self.ledger, cursor, self.settings.subscriptions, self._clock, compacted)
         subscription.on_use = self._active
         subscription.turns = self._turns
-        subscription.dispatch_limits = (subscription.dispatch_limit, *self.dispatch_limits)
+        subscription.share_limits(self._dispatch_limits)
         subscription.dispatch_limit.use(self._limits.of_subscription(cursor.name))
         subscription.filters.filters = self._filters
         self.subscriptions[cursor.name] = subscription
@@ -227,6 +230,16 @@ class Topic:
         self.publish_limit.use(limits.publish)
         self.subscribe_limit.use(limits.subscribe)
         self._limit_dispatch()
+        self.limits_changed()
+
+    def share_limits(self, group: GroupLimits, broker: DispatchLimit) -> None:
+        """Apply the limits of a resource group and of the broker, which it shares with other topics."""
+        if group is self.group and len(self._dispatch_limits) > 1:
+            return
+        self.group = group
+        self._dispatch_limits = (self.dispatch_limit, broker, group.dispatch)
+        for subscription in self.subscriptions.values():
+            subscription.share_limits(self._dispatch_limits)
         self.limits_changed()
 
     def limits_changed(self) -> None:

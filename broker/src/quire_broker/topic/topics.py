@@ -15,6 +15,7 @@ from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.joint_write import Place
+from quire_broker import limits
 from quire_broker.compaction.topic_compaction import Compactions
 from quire_broker.dispatch.entry_filters import BUILT_IN, EntryFilter, filters_of
 from quire_broker.dispatch.limit import DispatchLimit
@@ -26,14 +27,6 @@ from quire_broker.errors import (
     TooManyOperationsError,
     TopicNotFoundError,
 )
-from quire_broker.limits import (
-    LIST_SLICE_NAMES,
-    PARTITIONS_MAX,
-    TOPIC_CLOSES_MAX,
-    TOPIC_LOADS_WAITING_MAX,
-    TOPICS_PER_STEP,
-    UNLOAD_WAIT_S,
-)
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -41,6 +34,7 @@ from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY
 from quire_broker.names import NON_PERSISTENT, PERSISTENT, NamespaceName, TopicName, topic_of_ledger
 from quire_broker.policies.inactivity import inactivity_rules
 from quire_broker.policies.rates import limits_in_force
+from quire_broker.policies.resource_groups import GROUP
 from quire_broker.policies.store import Json, PolicyStore
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
@@ -53,6 +47,7 @@ from quire_broker.topic.claims import TopicClaim, TopicOwnership
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.non_persistent_topics import NonPersistentSettings, NonPersistentTopics
 from quire_broker.topic.policy_limits import use_message_rules
+from quire_broker.topic.resource_groups import ResourceGroups
 from quire_broker.topic.rules_in_force import RulesInForce
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.settings_in_force import filter_names, ledger_settings, topic_settings
@@ -73,7 +68,7 @@ class TopicsSettings:
     topic: TopicSettings = field(default_factory=TopicSettings)
     ledger: ManagedLedgerSettings = field(default_factory=ManagedLedgerSettings)
     loads: LoadSettings = field(default_factory=LoadSettings)
-    loads_waiting_max: int = TOPIC_LOADS_WAITING_MAX
+    loads_waiting_max: int = limits.TOPIC_LOADS_WAITING_MAX
     filters: str = ""  # names of the entry filters of topics without a policy for them
     rates: RateSettings = field(default_factory=RateSettings)
     inactivity: InactivitySettings = field(default_factory=InactivitySettings)
@@ -104,6 +99,7 @@ class Topics:
         self._ownership = ownership
         self.rates = settings.rates
         self.dispatch_limit = DispatchLimit(settings.rates.broker_dispatch)  # of all topics together
+        self.groups = ResourceGroups()
         self._loaded: dict[TopicName, Topic] = {}
         self._changes = TopicChanges(self._in_steps)
         self._ruled: dict[Topic, None] = {}
@@ -153,7 +149,7 @@ class Topics:
 
     async def _in_steps(self, topics: Sequence[Topic]) -> AsyncIterator[Topic]:
         for number, topic in enumerate(topics, 1):
-            if number % TOPICS_PER_STEP == 0:
+            if number % limits.TOPICS_PER_STEP == 0:
                 await asyncio.sleep(0)
             if self._loaded.get(topic.name) is topic:
                 yield topic
@@ -222,7 +218,7 @@ class Topics:
                 future.exception()  # all waiters may be gone
 
     async def _load(self, name: TopicName, create: bool, may_create: bool) -> Topic:
-        policies = await self._in_force.of_namespace(name.namespace)
+        policies = await self._in_force.of_namespace(name.namespace, placed=True)
         if policies is None:
             raise TopicNotFoundError(f"Namespace {name.namespace} not found")
         claim = await self._ownership.claim(name)
@@ -245,7 +241,6 @@ class Topics:
         policies = await self._in_force.over(policies, name, ledger.properties)
         wanted = topic_settings(self._settings.topic, policies)
         topic = Topic(name, ledger, wanted, self._background, self._clock, self._compactions, self._failed)
-        topic.dispatch_limits = (topic.dispatch_limit, self.dispatch_limit)
         self._use(topic, policies)
         usable = False
         try:
@@ -291,6 +286,8 @@ class Topics:
 
     def limit(self, topic: ServedTopic, policies: Json) -> None:
         """Apply rates and rules of messages of its policies to a topic. System topics have none."""
+        group = None if topic.name.is_system else policies.get(GROUP)
+        topic.share_limits(self.groups.of(group), self.dispatch_limit)
         if not topic.name.is_system:
             use_message_rules(policies, topic)
             topic.use_limits(limits_in_force(policies, self._policies.cluster, self.rates.of_topics))
@@ -301,7 +298,7 @@ class Topics:
         QuireError.
         """
         self._changes.note(topic)
-        policies = await self.rules(topic)
+        policies = await self._in_force.of(topic.name, topic.properties, placed=True)
         if self.find(topic.name) is not topic:
             return
         self._use(topic, policies)
@@ -311,7 +308,7 @@ class Topics:
 
     async def prepare(self, name: TopicName) -> None:
         """Prepare to open the ledger of a topic that another broker serves, or this one. QuireError."""
-        policies = await self._policies.policies(name.namespace)
+        policies = await self._policies.with_placement(name.namespace)
         if policies is not None:
             await self._factory.prepare(name.ledger_name, ledger_settings(self._settings.ledger, policies))
 
@@ -327,7 +324,7 @@ class Topics:
 
         If the bundle is not taken, the caller closes it. QuireError.
         """
-        policies = await self._policies.policies(name.namespace)
+        policies = await self._policies.with_placement(name.namespace)
         settings = ledger_settings(self._settings.ledger, policies or {})
         return await self._factory.open(name.ledger_name, create=False, settings=settings)
 
@@ -423,8 +420,8 @@ class Topics:
 
     @staticmethod
     def _check_partitions(count: object) -> None:
-        if type(count) is not int or not 0 < count <= PARTITIONS_MAX:
-            raise NotAllowedError(f"Number of partitions should be between 1 and {PARTITIONS_MAX}; got {count}")
+        if type(count) is not int or not 0 < count <= limits.PARTITIONS_MAX:
+            raise NotAllowedError(f"Number of partitions should be between 1 and {limits.PARTITIONS_MAX}; got {count}")
 
     async def list_non_persistent(self, namespace: NamespaceName) -> list[TopicName]:
         """Return its non-persistent topics by name: those in the memory of this broker, and recorded partitions."""
@@ -438,7 +435,7 @@ class Topics:
         """Return the persistent topics of a namespace by name, including partitions of partitioned ones."""
         left = iter(await self._factory.list(f"{namespace}/{PERSISTENT}"))
         found: dict[str, TopicName] = {}
-        while names := tuple(islice(left, LIST_SLICE_NAMES)):
+        while names := tuple(islice(left, limits.LIST_SLICE_NAMES)):
             found.update({str(name): name for name in map(topic_of_ledger, names)})
             await asyncio.sleep(0)  # a namespace of 100,000 topics takes half a second
         async for partitioned in self._policies.partitioned_topics(namespace, PERSISTENT):
@@ -533,7 +530,7 @@ class Topics:
         ServiceNotReadyError if that takes too long.
         """
         try:
-            async with asyncio.timeout(UNLOAD_WAIT_S):
+            async with asyncio.timeout(limits.UNLOAD_WAIT_S):
                 while self.find(name) is None and (name in self._loaded or name in self._unloading):
                     future = self._unloading.get(name)
                     if future is None:  # it has failed, and a task is about to unload it
@@ -593,5 +590,5 @@ class Topics:
             for topic in left:
                 await self._unload(topic)
 
-        await asyncio.gather(*(some() for _ in range(TOPIC_CLOSES_MAX)))
+        await asyncio.gather(*(some() for _ in range(limits.TOPIC_CLOSES_MAX)))
         await self._settling.drain()

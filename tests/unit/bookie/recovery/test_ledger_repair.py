@@ -1,13 +1,16 @@
 """Tests repairs against real bookies: the effects on replicas and metadata."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
 from quire_bookie.errors import BookieUnavailableError
+from quire_bookie.metadata.rack_map import RACK_MAP
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import LEDGER_TOKEN, BookieId, EntryId, LedgerId, LedgerState, Segment
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_bookie.recovery.fragment_check import Health
 from quire_bookie.recovery.ledger_repair import Verdict
 from tests.unit.bookie.recovery.small_cluster import LEDGER, SmallCluster, run
@@ -294,6 +297,50 @@ def test_no_ledger_is_fenced_if_no_bookie_can_take_the_replica() -> None:
         assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
 
     run(scenario, bookies=3)
+
+
+FAST = BookieGroups(frozenset({"fast"}))
+
+
+async def group(cluster: SmallCluster, *fast: BookieId) -> None:
+    """Put these bookies, and no others, into the group `fast`."""
+    places = {bookie: {"rack": "/default-rack"} for bookie in fast}
+    cluster.world.metadata.write(RACK_MAP, json.dumps({"fast": places}).encode(), None)
+    await cluster.settle()
+
+
+def test_a_replica_stays_in_the_groups_of_its_ledger() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d, e = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(30)), last=29, custom=FAST.custom())
+        await group(cluster, a, b, c)
+        await cluster.lose(b)
+        result = await cluster.repair_marked(b)
+        assert result.verdict is Verdict.WAIT and "no writable bookie" in result.reason
+        await group(cluster, a, b, c, e)
+        assert (await cluster.repair_marked(b)).verdict is Verdict.WHOLE
+        assert await ensemble(cluster) == (a, e, c), f"{d} is in another group"
+
+    run(scenario, bookies=5)
+
+
+def test_no_ledger_is_fenced_if_no_bookie_of_its_groups_can_take_the_replica() -> None:
+    async def scenario(cluster: SmallCluster) -> None:
+        a, b, c, d = cluster.bookies
+        await cluster.write(dict.fromkeys((a, b, c), range(6)), last=5, state=LedgerState.OPEN, custom=FAST.custom())
+        await group(cluster, a, b, c)
+        await cluster.lose(c)
+        for _ in range(4):
+            result = await cluster.repair_marked(c)
+            assert result.verdict is Verdict.WAIT
+            await asyncio.sleep(6)
+        assert "would not help" in result.reason
+        assert (await cluster.access.nodes.read(LEDGER)).value.state is LedgerState.OPEN
+        await group(cluster, a, b, c, d)
+        await asyncio.sleep(6)
+        assert (await cluster.repair_marked(c)).verdict is Verdict.WHOLE
+
+    run(scenario)
 
 
 def test_without_the_lock_the_metadata_stays() -> None:

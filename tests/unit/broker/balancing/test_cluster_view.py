@@ -12,7 +12,7 @@ from quire_broker.balancing.cluster_view import LoadBook, RuleBook
 from quire_broker.balancing.plan.loads import BrokerId
 from quire_broker.names import parse_namespace
 from quire_broker.ownership.registration import BROKERS
-from quire_broker.policies.store import PolicyStore
+from quire_broker.policies.store import ANTI_AFFINITY, PolicyStore
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 NAMESPACE = parse_namespace("shop/orders")
@@ -91,7 +91,7 @@ async def test_groups_that_could_not_be_read_are_read_again(monkeypatch: pytest.
     await policies.create_namespace(NAMESPACE, {"bundles": {"numBundles": 1}})
     book = RuleBook(session, policies)
     assert (await book.rules()).groups == {}
-    await policies.set_anti_affinity(NAMESPACE, "apart")
+    await policies.set_local(NAMESPACE, ANTI_AFFINITY, "apart")
     policies.changes += 1  # as its watch does
     session.cut = True
     with pytest.raises(MetadataUnavailableError):

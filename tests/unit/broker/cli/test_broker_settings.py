@@ -63,6 +63,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "max_message_size_bytes": 2048,
     "deduplication": True,
     "topic_metrics": True,
+    "pause_on_acks": True,
     "batch_index_acks": True,
     "batch_index_acks_max_mb": 3,
     "allow_auto_topic_creation": False,

@@ -105,6 +105,7 @@ class MemoryCursor:
         self.moves = 0
         self.next = 0
         self.first = 0
+        self.keeps_all_acks = True
         ledger.cursors[name] = self
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -134,6 +135,51 @@ async def test_a_rate_is_kept(kind: str) -> None:
         stage.ledger.publish()
         await settle()
     assert len(link.entries()) == 1
+    await stage.end()
+
+
+@KINDS
+async def test_a_rate_that_subscriptions_share_is_kept_from_when_it_is_set_until_it_is_removed(kind: str) -> None:
+    stage, group = Stage(MemoryLedger()), DispatchLimit()
+    for _ in range(2):
+        dispatcher, _ = await stage.subscribe(kind)
+        dispatcher.ration.limits = (DispatchLimit(), group)
+    stage.ledger.publish()
+    await asyncio.sleep(0)
+    assert [link.entries() for link in stage.links] == [[0], [0]]
+    assert group.charged == (0, 0), "nothing is counted without a rate"
+    group.use(DispatchRate(1, 0, 3600))
+    for _ in range(20):
+        stage.ledger.publish()
+        await settle()
+    assert sum(len(link.entries()) for link in stage.links) == 3
+    assert group.charged == (1, len(stage.ledger.entries[1]))
+    group.use(DispatchRate())
+    for dispatcher in stage.dispatchers:
+        dispatcher.wake()
+    await settle()
+    assert [link.entries() for link in stage.links] == [list(range(21))] * 2
+    await stage.end()
+
+
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
+@pytest.mark.parametrize("pauses", [True, False])
+async def test_nothing_new_is_delivered_while_further_acks_could_not_be_saved(kind: str, *, pauses: bool) -> None:
+    stage = Stage(MemoryLedger())
+    dispatcher, link = await stage.subscribe(kind)
+    dispatcher.settings = replace(SETTINGS, pause_on_acks=pauses)
+    cursor = stage.ledger.cursors["s0"]
+    stage.ledger.publish()
+    await asyncio.sleep(0)
+    assert link.entries() == [0]
+    cursor.keeps_all_acks = False
+    stage.ledger.publish()
+    await settle()
+    assert link.entries() == ([0] if pauses else [0, 1])
+    cursor.keeps_all_acks = True
+    dispatcher.acknowledged(dispatcher.consumers[0], [link.deliveries[0][1].position])
+    await settle()
+    assert link.entries() == [0, 1]
     await stage.end()
 
 

@@ -32,6 +32,7 @@ from quire_bookie.model import (
     ReplicaState,
     Segment,
 )
+from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_bookie.quorum.wanted_copies import narrowed
 from quire_broker.managed_ledger.ledger_port import AppendListener, Payload
 from quire_broker.managed_ledger.stored_passwords import AcceptStored, to_read
@@ -285,8 +286,7 @@ class FakeClient:
         self.recoveries = 0
         self.listeners: list[Callable[[], None]] = []
 
-    @property
-    def ensemble_max(self) -> int:
+    def ensemble_max_in(self, groups: BookieGroups | None, wanted: int) -> int:
         return len(self.world.writable)
 
     def on_bookies_changed(self, listener: Callable[[], None]) -> Callable[[], None]:

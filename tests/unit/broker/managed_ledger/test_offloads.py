@@ -482,3 +482,18 @@ def test_a_broker_killed_at_any_moment_leaves_a_state_that_the_next_owner_comple
         assert not any(record.ledger_id in world.bookies.ledgers for record in records[:4])
 
     run(work, seed=seed, **settings(threshold_bytes=0))
+
+
+def test_other_policies_apply_to_the_next_ledger_of_a_loaded_topic() -> None:
+    async def scenario(at: Bucketed, closed: list[int]) -> None:
+        await asyncio.sleep(300)
+        assert at.context(closed[0]) is None, "nothing is offloaded without a threshold"
+        base = at.world.settings
+        at.ledger.use(replace(base, offload=replace(base.offload, threshold_bytes=0)))
+        await asyncio.sleep(300)
+        assert all(at.context(ledger).complete for ledger in closed)
+        at.ledger.use(replace(base, offload=replace(base.offload, target=None)))
+        with pytest.raises(OffloadError, match="no offload target"):
+            at.ledger.offloads.run_up_to(closed[-1])
+
+    play(scenario)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from quire_broker.offload.policies import POLICIES
 from quire_broker.policies.fields import FIELDS
-from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.of_topics import OFFLOAD, PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import PUBLISH
 from quire_broker.policies.unserved import OF_TOPICS
 
@@ -42,3 +43,11 @@ def test_an_own_rate_that_limits_nothing_leaves_the_one_of_the_namespace() -> No
 def test_every_path_has_a_checked_field_and_is_not_refused_as_well() -> None:
     assert set(PATHS.values()) <= set(FIELDS)
     assert not set(PATHS) & set(OF_TOPICS)
+
+
+def test_each_field_of_own_offload_policies_replaces_that_of_the_namespace() -> None:
+    namespace = {OFFLOAD: {"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadBucket": "all"}}
+    own = {OFFLOAD: {"managedLedgerOffloadBucket": "own", "managedLedgerOffloadThresholdInBytes": 5}}
+    assert merged(namespace, own, "c")[OFFLOAD] == {**namespace[OFFLOAD], **own[OFFLOAD]}
+    assert merged({}, own, "c")[OFFLOAD] == own[OFFLOAD]
+    assert OFFLOAD == POLICIES, "as the module of offloading names it"

@@ -16,7 +16,7 @@ from quire_broker.ownership.initialise import initialise_cluster
 from quire_broker.ownership.owners import BrokerUrls
 from quire_broker.policies import store as store_module
 from quire_broker.policies.bundles import Bundles
-from quire_broker.policies.store import PolicyStore, encode_json
+from quire_broker.policies.store import ANTI_AFFINITY, PolicyStore, encode_json
 from tests.sim.metadata import SimMetadata, SimMetadataStore
 
 GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "etcd" / "pulsar-broker.txt"
@@ -182,7 +182,7 @@ async def test_only_changes_of_local_policies_and_failure_domains_count_as_chang
     while (await store.policies(NAMESPACE) or {}).get("message_ttl_in_seconds") != 7:  # noqa: ASYNC110  no event tells
         await asyncio.sleep(0)
     assert store.changes == 0
-    await other.set_anti_affinity(NAMESPACE, "apart")
+    await other.set_local(NAMESPACE, ANTI_AFFINITY, "apart")
     while store.changes != 1:  # noqa: ASYNC110  no event tells
         await asyncio.sleep(0)
     await other.set_failure_domain("zone", ["a:2"])

@@ -11,7 +11,8 @@ from quire_broker.server.policy_changes import PolicyChanges
 
 TOPICS = [parse_topic(f"persistent://a/b/{name}") for name in ("plain", "parted-partition-0", "parted-partition-1")]
 NAMESPACE = "/admin/policies/a/b"
-PARTED = nodes_of(TOPICS[1])[1]
+LOCAL = "/admin/local-policies/a/b"
+PARTED = nodes_of(TOPICS[1])[-1]
 
 
 class World:
@@ -36,6 +37,7 @@ async def settled(world: World) -> None:
 async def test_a_change_concerns_the_topics_of_its_namespace_or_the_partitions_of_its_topic() -> None:
     for node, expected in (
         (NAMESPACE, ["plain", "parted-partition-0", "parted-partition-1"]),
+        (LOCAL, ["plain", "parted-partition-0", "parted-partition-1"]),
         (PARTED, ["parted-partition-0", "parted-partition-1"]),
         ("", ["plain", "parted-partition-0", "parted-partition-1"]),
         ("/admin/policies/a/other", []),

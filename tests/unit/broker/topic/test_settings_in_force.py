@@ -1,5 +1,8 @@
 """The settings of a topic and its ledger by policies."""
 
+from quire_bookie.quorum.bookie_groups import BookieGroups
+from quire_broker.policies.affinity import BOOKIE_AFFINITY
+from quire_broker.policies.fields import PAUSE_ON_ACKS
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.settings_in_force import ledger_settings, topic_settings
 from quire_broker.topic.topic import TopicSettings
@@ -31,3 +34,15 @@ def test_policies_determine_deduplication_and_delivery() -> None:
     delivery, before = changed.subscriptions, base.subscriptions
     assert (delivery.unacked_per_consumer_max, delivery.delayed_delivery) == (5, False)
     assert delivery.unacked_per_subscription_max == before.unacked_per_subscription_max
+
+
+def test_a_namespace_names_the_groups_of_bookies_of_its_ledgers() -> None:
+    policies = {BOOKIE_AFFINITY: {"bookkeeperAffinityGroupPrimary": "a", "bookkeeperAffinityGroupSecondary": "b,c"}}
+    groups = ledger_settings(ManagedLedgerSettings(), policies).groups
+    assert groups == BookieGroups(frozenset({"a"}), frozenset({"b", "c"}))
+
+
+def test_delivery_pauses_for_acknowledgments_as_the_policy_says() -> None:
+    base = TopicSettings()
+    assert not base.subscriptions.pause_on_acks
+    assert topic_settings(base, {PAUSE_ON_ACKS: True}).subscriptions.pause_on_acks

@@ -1,14 +1,17 @@
 """Subscriptions on real managed ledgers and cursors, in virtual time: rollovers, crashes, seeks, readers."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from quire_broker.compaction.compacted_cursor import CompactedCursor
 from quire_broker.dispatch.delivery import AckId
+from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.managed_ledger import EARLIEST, LATEST, ManagedLedger, Position
 from quire_broker.managed_ledger.cursors.cursor import Cursor
 from quire_broker.names import parse_topic
+from quire_broker.topic.resource_groups import GroupLimits
 from quire_broker.topic.subscription import Consumer, Subscription, SubscriptionSettings
 from quire_broker.wire.entry import peek, seal
 from quire_broker.wire.kinds import AckKind, SubscriptionType
@@ -30,19 +33,19 @@ async def _publish(ledger: ManagedLedger, first: int, count: int) -> None:
         await append(ledger, _message(number))
 
 
-async def _subscribe(process: Process, ledger: ManagedLedger) -> Subscription:
+async def _subscribe(process: Process, ledger: ManagedLedger, **settings: Any) -> Subscription:
     async def work() -> Subscription:
         cursor = await ledger.open_cursor("sub", EARLIEST)
-        return _on(ledger, cursor)
+        return _on(ledger, cursor, **settings)
 
     made: Subscription = await process.run(work())
     return made
 
 
-def _on(ledger: ManagedLedger, cursor: Cursor) -> Subscription:
+def _on(ledger: ManagedLedger, cursor: Cursor, **settings: Any) -> Subscription:
     topic = parse_topic("persistent://public/default/topic")
     compacted = CompactedCursor(cursor, NeverCompacted())
-    return Subscription(topic, ledger, cursor, SubscriptionSettings(), VirtualClock(), compacted)
+    return Subscription(topic, ledger, cursor, SubscriptionSettings(**settings), VirtualClock(), compacted)
 
 
 async def _join(
@@ -352,3 +355,78 @@ def test_a_peek_returns_what_is_not_acknowledged_and_changes_nothing() -> None:
 
 def _number(data: object) -> int:
     return peek(data).sequence_id  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+@pytest.mark.parametrize("pauses", [True, False])
+def test_nothing_new_is_read_while_further_acks_could_not_be_saved(kind: SubscriptionType, *, pauses: bool) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub = await _subscribe(process, ledger, pause_on_acks=pauses)
+        await _publish(ledger, 0, 20)
+        link = Link()
+        consumer = await _join(process, sub, link, 0, kind, permits=8)
+        positions = [delivery.position for _, delivery in link.deliveries]
+        _ack(sub, consumer, positions[1], positions[3], positions[5])
+        sub.flow(consumer, 4)
+        await asyncio.sleep(5)
+        assert _numbers(link) == list(range(8 if pauses else 12))
+        await process.run(sub.remove_consumer(consumer))
+        again = await _join(process, sub, link, 1, kind, permits=5)
+        assert _numbers(link, 1) == [0, 2, 4, 6, 7], "entries between acknowledged ones are always read"
+        sub.flow(again, 10)
+        await asyncio.sleep(5)
+        assert len(_numbers(link, 1)) == 5 if pauses else 15
+        _ack(sub, again, positions[0], positions[2])
+        await asyncio.sleep(5)
+        assert _numbers(link, 1)[5:] == list(range(8, 18)), "acks that close gaps let it go on"
+        await sub.close()
+
+    run(scenario, unacked_ranges_max=3)
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.KEY_SHARED])
+def test_at_the_tail_nothing_new_is_delivered_while_further_acks_could_not_be_saved(kind: SubscriptionType) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub, link = await _subscribe(process, ledger, pause_on_acks=True), Link()
+        consumer = await _join(process, sub, link, 0, kind)
+        await _publish(ledger, 0, 8)
+        await asyncio.sleep(1)
+        positions = [delivery.position for _, delivery in link.deliveries]
+        assert _numbers(link) == list(range(8))
+        _ack(sub, consumer, positions[1], positions[3], positions[5])
+        await _publish(ledger, 8, 8)
+        await asyncio.sleep(5)
+        assert _numbers(link) == list(range(8))
+        _ack(sub, consumer, positions[0], positions[2])
+        await asyncio.sleep(5)
+        assert _numbers(link) == list(range(16))
+        await sub.close()
+
+    run(scenario, unacked_ranges_max=3)
+
+
+@pytest.mark.parametrize("kind", list(SubscriptionType))
+def test_at_the_tail_a_resource_group_limits_delivery(kind: SubscriptionType) -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        ledger = await process.open()
+        sub, link, group = await _subscribe(process, ledger), Link(), GroupLimits()
+        await _join(process, sub, link, 0, kind)
+        sub.share_limits((DispatchLimit(), DispatchLimit(), group.dispatch))
+        await _publish(ledger, 0, 8)
+        await asyncio.sleep(1)
+        assert _numbers(link) == list(range(8)), "it has no rate yet"
+        group.use((0, 0, 2, 0))
+        for first in range(8, 48, 8):
+            await _publish(ledger, first, 8)
+            await asyncio.sleep(2)
+        assert 8 + 10 <= len(_numbers(link)) <= 8 + 2 * (10 + 2)
+        await asyncio.sleep(20)
+        assert _numbers(link) == list(range(48))
+        await sub.close()
+
+    run(scenario)

@@ -253,7 +253,7 @@ def test_a_namespace_may_not_create_topics_of_too_many_partitions(count: Any) ->
 
 
 def test_a_list_of_several_slices_is_whole_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire_broker.topic.topics.LIST_SLICE_NAMES", 2)
+    monkeypatch.setattr("quire_broker.limits.LIST_SLICE_NAMES", 2)
 
     async def work(world: World, broker: Broker) -> None:
         names = [topic_of(PERSISTENT, NAMESPACE, local) for local in ("e", "b", "d%", "a", "c")]

@@ -47,7 +47,7 @@ def test_a_client_that_may_create_a_topic_gets_it_although_another_one_that_may_
 def test_a_stop_closes_a_bounded_number_of_topics_at_once(
     monkeypatch: pytest.MonkeyPatch, *, is_cancelled: bool
 ) -> None:
-    monkeypatch.setattr("quire_broker.topic.topics.TOPIC_CLOSES_MAX", 3)
+    monkeypatch.setattr("quire_broker.limits.TOPIC_CLOSES_MAX", 3)
 
     async def work(world: World, broker: Broker) -> None:
         topics = [await broker.topics.get(parse_topic(f"persistent://public/default/t{n}")) for n in range(10)]

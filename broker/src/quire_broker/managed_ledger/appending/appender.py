@@ -300,7 +300,7 @@ class Appender:
             self._loop.call_soon(self._flush)
 
     def _may_roll(self) -> bool:
-        return not self._preparing and self._pacing.may_roll(self._loop.time(), self._availability.now())
+        return not self._preparing and self._pacing.may_roll(self._loop.time(), self._availability.now(self._settings))
 
     def roll_if_full(self) -> None:
         """Begin a switch if the rules require one and a successor can be created."""

@@ -53,10 +53,15 @@ class Availability:
         if isinstance(error, MetadataUnavailableError):
             self._away_until_s = asyncio.get_running_loop().time() + _AWAY_S
 
-    def now(self) -> RollConditions:
-        """Return the present conditions for a rollover."""
-        reachable = not self._lost and asyncio.get_running_loop().time() >= self._away_until_s
-        return RollConditions(reachable, self._client.ensemble_max)
+    def now(self, settings: ManagedLedgerSettings) -> RollConditions:
+        """Return the present conditions for a rollover of a managed ledger with these settings."""
+        largest = self._client.ensemble_max_in(settings.groups, settings.ensemble_size)
+        return RollConditions(self.metadata_reachable, largest)
+
+    @property
+    def metadata_reachable(self) -> bool:
+        """Whether the metadata store is available."""
+        return not self._lost and asyncio.get_running_loop().time() >= self._away_until_s
 
     def close(self) -> None:
         """Stop listening to session changes."""
@@ -94,6 +99,7 @@ class LedgerMaker:
 
     async def _create(self, custom: Mapping[str, bytes]) -> Writer:
         settings = self._settings
+        placement = {} if settings.groups is None else settings.groups.custom()
         try:
             return await self._client.create_ledger(
                 ensemble_size=settings.ensemble_size,
@@ -101,7 +107,7 @@ class LedgerMaker:
                 ack_quorum=settings.ack_quorum,
                 digest_type=settings.digest_type,
                 password=settings.password,
-                custom={**custom, "application": b"pulsar"},
+                custom={**custom, **placement, "application": b"pulsar"},
                 fewer_bookies=True,
             )
         except (MetadataError, NotEnoughBookiesError) as error:
@@ -115,7 +121,7 @@ class LedgerMaker:
     @property
     def has_bookies(self) -> bool:
         """Whether E bookies accept ledgers now, and the metadata store is available."""
-        return may_roll(self._availability.now(), self._settings)
+        return may_roll(self._availability.now(self._settings), self._settings)
 
     async def discard(self, writer: Writer) -> None:
         """Delete a ledger that was never used. A failure leaves only an empty ledger behind."""
@@ -173,7 +179,7 @@ class LedgerMaker:
 
     async def _proved(self, owned: Callable[[], Awaitable[bool]]) -> bool:
         """Return whether the store confirms now that the managed ledger is ours."""
-        if not self._availability.now().metadata_reachable:
+        if not self._availability.metadata_reachable:
             return False
         try:
             return await owned()

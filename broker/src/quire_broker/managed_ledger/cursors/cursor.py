@@ -116,6 +116,15 @@ class Cursor:
         return self._state.ranges
 
     @property
+    def keeps_all_acks(self) -> bool:
+        """Whether acks of the entries that `read` returns next can all be saved: few ranges, or gaps between them."""
+        ranges, most = self._state.ranges, self._context.settings.unacked_ranges_max
+        if ranges.entries < most or len(ranges) < most:
+            return True
+        last = ranges.ledgers()[-1]
+        return self._read_position <= Position(last, ranges.last_of(last))
+
+    @property
     def properties(self) -> dict[str, int]:
         """The integer properties that are saved with the position. Do not change them; see `set_properties`."""
         return self._state.properties

@@ -213,6 +213,10 @@ class EntryReader:
             if not self._busy[ledger_id]:
                 del self._busy[ledger_id]
 
+    def use(self, settings: ManagedLedgerSettings) -> None:
+        """Read with these settings from now on."""
+        self._settings = settings
+
     def _open(self, ledger_id: int) -> TieredReader:
         reader = self._readers.pop(ledger_id, None)
         if reader is None:
@@ -222,7 +226,7 @@ class EntryReader:
                 self._tier,
                 lambda: self._ledgers.record(ledger_id),
                 self._settings.password,
-                self._settings.offload,
+                lambda: self._settings.offload.read_first,
             )
         self._readers[ledger_id] = reader  # the most recently used last
         self._close_surplus()

@@ -16,7 +16,7 @@ from quire_broker.managed_ledger.ledger_port import Entry, Ledgers, Reader
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.segment_reader import SegmentReader
-from quire_broker.offload.settings import OffloadSettings, ReadFirst
+from quire_broker.offload.settings import ReadFirst
 from quire_broker.offload.tier import Tier
 
 _log = logging.getLogger("quire.offload")
@@ -56,14 +56,14 @@ class TieredReader:
         tier: Tier,
         record: Callable[[], LedgerRecord | None],
         password: bytes,
-        settings: OffloadSettings,
+        read_first: Callable[[], ReadFirst],
     ) -> None:
         self.ledger_id = ledger_id
         self._client = client
         self._tier = tier
         self._record = record
         self._password = password
-        self._settings = settings
+        self._read_first = read_first
         self._bookies: Reader | None = None
         self._segment: SegmentReader | None = None
         self._opening = {Copy.BOOKIES: asyncio.Lock(), Copy.BUCKET: asyncio.Lock()}
@@ -73,7 +73,7 @@ class TieredReader:
 
     async def read(self, first: EntryId, last: EntryId, bytes_max: int | None = None) -> Sequence[Entry]:
         """Read entries as from a ledger. LedgerError, MetadataError."""
-        wanted = copies(self._record(), self._settings.read_first)
+        wanted = copies(self._record(), self._read_first())
         now_s = self._loop.time()
         order = sorted(wanted, key=lambda copy: self._away_until_s.get(copy, 0.0) > now_s)
         failure: QuireError | None = None

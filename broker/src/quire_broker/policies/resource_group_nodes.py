@@ -1,0 +1,63 @@
+"""Stores resource groups as nodes of the metadata store, in Pulsar's JSON; see `policies.resource_groups`.
+
+Nothing is cached: each call reads the nodes. Errors of the metadata store are passed on unchanged.
+"""
+
+import logging
+
+from quire_bookie.errors import BadVersionError, MetadataFormatError, NodeMissingError
+from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_broker.errors import NotFoundError
+from quire_broker.policies.resource_groups import GROUP
+from quire_broker.policies.store import POLICIES, RESOURCE_GROUPS, Json, decode_json, encode_json
+
+_log = logging.getLogger("quire.broker.policies")
+
+
+class ResourceGroupNodes:
+    """Reads and writes the groups of the cluster."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+
+    async def all(self) -> dict[str, Json]:
+        """Return all groups by name. One that is not readable has no rates."""
+        found: dict[str, Json] = {}
+        async for page in self._metadata.scan(f"{RESOURCE_GROUPS}/"):
+            for node in page:
+                name = node.key.removeprefix(f"{RESOURCE_GROUPS}/")
+                try:
+                    found[name] = decode_json(node.key, node.value)
+                except MetadataFormatError as error:
+                    _log.warning("a resource group limits nothing: %s", error)
+                    found[name] = {}
+        return found
+
+    async def put(self, name: str, rates: Json) -> None:
+        """Create a group, or change the rates that are given; null keeps the present one."""
+        key = f"{RESOURCE_GROUPS}/{name}"
+        given = {field: rate for field, rate in rates.items() if rate is not None}
+        while True:
+            node = await self._metadata.get(key)
+            before = {} if node is None else decode_json(key, node.value)
+            expected = ABSENT if node is None else node.version
+            try:
+                await self._metadata.put(key, encode_json(before | given), expected=expected)
+            except BadVersionError:
+                continue
+            return
+
+    async def delete(self, name: str) -> None:
+        """Delete a group; NotFoundError."""
+        try:
+            await self._metadata.delete(f"{RESOURCE_GROUPS}/{name}")
+        except NodeMissingError as error:
+            raise NotFoundError("ResourceGroup does not exist") from error
+
+    async def member_of(self, name: str) -> str | None:
+        """Return a namespace that belongs to a group; None: there is none."""
+        async for page in self._metadata.scan(f"{POLICIES}/"):
+            for node in page:
+                if GROUP.encode() in node.value and decode_json(node.key, node.value).get(GROUP) == name:
+                    return node.key.removeprefix(f"{POLICIES}/")
+        return None
