@@ -8,7 +8,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.errors import QuorumError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.store import MetadataStore
-from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId
+from quire_bookie.model import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tests.compat.conftest import open_clients
 from tests.compat.test_java_ledgers import append, create
 from tests.support.cluster_ledgers import opened
@@ -54,7 +54,7 @@ async def set_counter_back(store: MetadataStore, ledger: int) -> None:
 
 async def held(client: LedgerClient, cluster: EtcdCluster, ledger: LedgerId) -> dict[str, list[bytes]]:
     """Return the payloads that each bookie returns, independent of the metadata of the ledger."""
-    way = client._handle(ledger, DigestType.CRC32C, b"", b"").read_way
+    way = client._handle(ledger, DigestType.CRC32C, b"", LedgerMetadata(1, 1, 1, ())).read_way
     found: dict[str, list[bytes]] = {}
     for bookie in map(BookieId, (one.bookie_id for one in cluster.bookies)):
         entries = [(EntryId(entry), await way.ask(bookie, EntryId(entry))) for entry in range(ENTRIES)]

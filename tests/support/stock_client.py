@@ -7,7 +7,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.bookie_link import BookieLink, Purpose, V3Link
 from quire_bookie.client.links.bound_links import BoundLinks
-from quire_bookie.model import BookieId, DigestType, LedgerId
+from quire_bookie.model import BookieId, DigestType, LedgerId, LedgerMetadata
 
 
 class UnboundLinks(BoundLinks):
@@ -30,9 +30,9 @@ def without_tokens(client: LedgerClient) -> None:
     """Let `client` send no token and request none from now on."""
     bound = client._handle
 
-    def handle(ledger: LedgerId, digest_type: DigestType, password: bytes, token: bytes) -> LedgerHandle:
-        made = bound(ledger, digest_type, password, token)
-        return replace(made, links=UnboundLinks(client._pool, ledger, token, made.master_key))
+    def handle(ledger: LedgerId, digest_type: DigestType, password: bytes, metadata: LedgerMetadata) -> LedgerHandle:
+        made = bound(ledger, digest_type, password, metadata)
+        return replace(made, links=UnboundLinks(client._pool, ledger, metadata.token, made.master_key))
 
     client._new_token = dict  # type: ignore[method-assign]
     client._handle = handle  # type: ignore[method-assign]

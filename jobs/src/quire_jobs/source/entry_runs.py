@@ -19,7 +19,7 @@ from quire_broker.errors import SegmentMissingError
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.managed_ledger.reading.tiers import TieredReader
-from quire_broker.offload.settings import OffloadSettings, ReadFirst
+from quire_broker.offload.settings import ReadFirst
 from quire_jobs.errors import DataLossError
 from quire_jobs.source.cluster import Cluster
 from quire_jobs.source.options import SourceOptions
@@ -166,9 +166,9 @@ class EntryRuns:
 
     async def _open(self, span: Span) -> EntrySource:
         if span.record is not None:
-            cluster, settings = self._cluster, OffloadSettings(read_first=ReadFirst(self._options.read_priority))
-            ledger = LedgerId(span.ledger_id)
-            return TieredReader(ledger, cluster.client, cluster.tier, lambda: span.record, cluster.password, settings)
+            cluster, ledger, first = self._cluster, LedgerId(span.ledger_id), ReadFirst(self._options.read_priority)
+            record, tier = span.record, cluster.tier
+            return TieredReader(ledger, cluster.client, tier, lambda: record, cluster.password, lambda: first)
         reader = await self._cluster.open_ledger(span.ledger_id)
         try:
             reader.take_confirmed(EntryId(span.last))
