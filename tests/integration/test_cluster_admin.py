@@ -68,7 +68,7 @@ def test_only_another_cluster_may_be_declared_as_moved(broker: BrokerProcess) ->
     broker.rest("PUT", f"{CLUSTERS}/moved", {"serviceUrl": "http://x:1"})
     path = f"{CLUSTERS}/moved/migrate"
     assert broker.refused("GET", path)[0] == 404
-    broker.rest("POST", f"{path}?isMigrated=true", {"serviceUrl": "http://y:1"})
+    broker.rest("POST", f"{path}?isMigrated=true", {"serviceUrl": "http://y:1", "empty": False})
     found = broker.rest("GET", path)
     assert (found["migrated"], found["migratedClusterUrl"]["serviceUrl"]) == (True, "http://y:1")
     assert broker.refused("POST", path, {"serviceUrl": 5})[0] == 412

@@ -29,9 +29,12 @@ def new_namespace(broker: BrokerProcess, name: str) -> str:
 def test_groups_are_created_changed_and_deleted(broker: BrokerProcess) -> None:
     rates = {"publishRateInMsgs": 100, "publishRateInBytes": 1000, "dispatchRateInMsgs": -1, "dispatchRateInBytes": -1}
     broker.rest("PUT", f"{GROUPS}/rg1", rates)
-    assert broker.rest("GET", f"{GROUPS}/rg1") == rates
+    unlimited = dict.fromkeys(
+        ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes"), -1
+    )
+    assert broker.rest("GET", f"{GROUPS}/rg1") == unlimited | rates
     broker.rest("PUT", f"{GROUPS}/rg1", {"publishRateInMsgs": 200, "dispatchRateInMsgs": None})
-    assert broker.rest("GET", f"{GROUPS}/rg1") == {**rates, "publishRateInMsgs": 200}
+    assert broker.rest("GET", f"{GROUPS}/rg1") == {**unlimited, **rates, "publishRateInMsgs": 200}
     assert "rg1" in broker.rest("GET", GROUPS)
     code, reason = broker.refused("PUT", f"{GROUPS}/rg1", {"publishRateInMsgs": "many"})
     assert code == 412 and "publishRateInMsgs" in reason

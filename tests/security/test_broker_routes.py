@@ -121,6 +121,7 @@ READS = (
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/brokers/{broker}",
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}",
     "GET /admin/v2/clusters/{cluster}/peers",
+    "GET /admin/namespaces/{cluster}/antiAffinity/{group}",
     "GET /admin/v2/namespaces/{cluster}/antiAffinity/{group}",
     "GET /admin/v2/namespaces/{tenant}",
     "GET /admin/v2/namespaces/{tenant}/{namespace}",

@@ -32,7 +32,8 @@ def routes() -> Iterator[Route]:
     yield Route("GET", group, get_group, Need.NAMESPACE)
     yield Route("POST", group, set_group, Need.NAMESPACE)
     yield Route("DELETE", group, remove_group, Need.NAMESPACE)
-    yield Route("GET", "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", members, Need.SUPER_USER)
+    for root in ("/admin/v2/namespaces", "/admin/namespaces"):  # stock tools use the second
+        yield Route("GET", f"{root}/{{cluster}}/antiAffinity/{{group}}", members, Need.SUPER_USER)
     domains = "/admin/v2/clusters/{cluster}/failureDomains"
     yield Route("GET", domains, list_domains, Need.SUPER_USER)
     yield Route("GET", f"{domains}/{{domain}}", get_domain, Need.SUPER_USER)
@@ -58,11 +59,15 @@ async def set_group(request: web.Request) -> web.Response:
     return done()
 
 
-@described(Query("tenant", TEXT, "only namespaces of this tenant"), returns=NAMES)
+@described(
+    Query("tenant", TEXT, "only namespaces of this tenant"),
+    Query("property", TEXT, "the same, as stock tools name it"),
+    returns=NAMES,
+)
 async def members(request: web.Request) -> web.Response:
-    """Return the namespaces of a group; with the query `tenant` only of this one."""
+    """Return the namespaces of a group; with the query `tenant` or `property` only of this one."""
     require_own_cluster(request)
-    wanted, tenant = request.match_info["group"], request.query.get("tenant")
+    wanted, tenant = request.match_info["group"], request.query.get("tenant", request.query.get("property"))
     found = (await broker_of(request).policies.anti_affinity_groups()).items()
     return answer(sorted(name for name, group in found if group == wanted and tenant in (None, name.split("/")[0])))
 

@@ -22,6 +22,8 @@ from quire_broker.limits import NAME_CHARACTERS_MAX, PEER_CLUSTERS_MAX
 
 PEERS: Final = "peerClusterNames"
 _URLS: Final = ("serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls")
+_EMPTY: Final = "empty"
+"""Stock tools send whether there are URLs as a field of its own."""
 MOVED: Final = "this broker does not send clients to another cluster: move them by their service URL"
 
 
@@ -87,6 +89,8 @@ async def set_migration(request: web.Request) -> web.Response:
 def _urls_of(body: dict[str, Any]) -> dict[str, str | None]:
     """Return the URLs of the body. NotAllowedError."""
     for name, value in body.items():
+        if name == _EMPTY and isinstance(value, bool):
+            continue
         if value is not None and (not isinstance(value, str) or len(value) > NAME_CHARACTERS_MAX):
             raise NotAllowedError(f"{name[:100]!r} must be a text of at most {NAME_CHARACTERS_MAX} characters")
     return {name: body.get(name) for name in _URLS}

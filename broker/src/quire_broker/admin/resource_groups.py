@@ -22,7 +22,7 @@ from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import RESOURCE_GROUPS_MAX
 from quire_broker.names import check_part
 from quire_broker.policies.resource_group_nodes import ResourceGroupNodes
-from quire_broker.policies.resource_groups import FORM, GROUP, flaw_of_group
+from quire_broker.policies.resource_groups import FORM, GROUP, RATES, flaw_of_group
 from quire_broker.policies.store import Json
 
 
@@ -58,8 +58,8 @@ async def _group(request: web.Request) -> Json:
 
 @described(returns=FORM.schema)
 async def get_group(request: web.Request) -> web.Response:
-    """Return the rates."""
-    return answer(await _group(request))
+    """Return the rates; -1 for those that are not limited."""
+    return answer(dict.fromkeys(RATES, -1) | await _group(request))
 
 
 @described(body=FORM.schema)

@@ -29,6 +29,10 @@ async def test_groups_and_domains_are_stored_shown_and_deleted(tmp_path: Path) -
         assert (await ask(world, "POST", f"{NAMESPACES}/default/antiAffinity", "shop"))[0] == 204
         assert await ask(world, "GET", f"{NAMESPACES}/default/antiAffinity") == (200, "shop")
         assert await world.brokers[0].policies.anti_affinity_groups() == {"public/default": "shop"}
+        members = "antiAffinity/shop?property"
+        for root in (NAMESPACES.removesuffix("/public"), "/admin/namespaces"):
+            assert await ask(world, "GET", f"{root}/standalone/{members}=public") == (200, ["public/default"])
+            assert await ask(world, "GET", f"{root}/standalone/{members}=other") == (200, [])
         assert (await ask(world, "DELETE", f"{NAMESPACES}/default/antiAffinity"))[0] == 204
         assert await ask(world, "GET", f"{NAMESPACES}/default/antiAffinity") == (204, None)
 
