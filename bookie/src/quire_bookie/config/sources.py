@@ -142,7 +142,7 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
 
     @property
     def doubts(self) -> list[str]:
-        """What the start reports about these settings: they are valid, but likely not what was meant."""
+        """What the start reports about these settings: they are valid, but probably a mistake."""
         return []
 
     @classmethod

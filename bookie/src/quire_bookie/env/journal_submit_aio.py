@@ -138,7 +138,7 @@ class AioContext:
 
 class AioContexts:
     """Keeps contexts for the next files: a bookie under load fills several files a second, and to destroy the context
-    of each blocked its event loop for about 30 ms. Holds at most as many as files were open at once.
+    of each blocked its event loop for about 30 ms. Holds at most one for each file that was open at the same time.
     """
 
     def __init__(self) -> None:

@@ -78,6 +78,6 @@ def described_by(by: By) -> Callable[[H], H]:
 
 
 def description_of(handler: Handler, policy: str = "") -> Description:
-    """Return what was declared; nothing for a handler of another package."""
+    """Return the declaration; an empty one for a handler of another package."""
     by = _DESCRIPTIONS.get(handler)
     return Description() if by is None else by(policy)

@@ -33,7 +33,7 @@ READS_AT_ONCE = 16
 
 @dataclass(slots=True)
 class _Place:
-    """A topic, where it belongs, and what is known of it here."""
+    """A topic, its bundle, and its state at this broker."""
 
     name: TopicName
     bundle: Bundle

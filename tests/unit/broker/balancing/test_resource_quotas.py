@@ -1,4 +1,4 @@
-"""Resource quotas: valid values, and that the leader expects their traffic of bundles that nobody has measured."""
+"""Resource quotas: valid values, and that the leader expects their traffic of bundles without a measurement."""
 
 import json
 import random

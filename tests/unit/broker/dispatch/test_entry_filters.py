@@ -1,4 +1,4 @@
-"""Entry filters: what is delivered, dropped and counted, what errors do, and how much time they may take."""
+"""Entry filters: deliveries, drops and counts, the effect of errors, and the bound of their time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,4 +1,4 @@
-"""Shadow topics in the registry: what publishers are told, partitions that are created late, and names in use."""
+"""Shadow topics in the registry: errors for publishers, partitions that are created late, and names in use."""
 
 import pytest
 
