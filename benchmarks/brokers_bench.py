@@ -39,7 +39,7 @@ PAUSE_S = 0.01
 SETTLE_S = 0.6
 OPENED_AT_ONCE = 32
 OPEN_S = 600.0
-MOVED = re.compile(r"quire\.broker\.handover: \S+ is (served by|ours now).*: (prepared|read) (.*) ms")
+MOVED = re.compile(r"quire\.broker\.handover: \S+ is (served by|ours now).*: (idle closed|read) (.*) ms")
 """A line of a broker's log with the steps of a move: of its old owner, or of its new one."""
 NAMESPACE = "/admin/v2/namespaces/public/default"
 
@@ -80,7 +80,7 @@ class Bench:
             for line in MOVED.finditer(broker.log.read_text()):
                 side = "given" if line[1] == "served by" else "received"
                 for step in f"{line[2]} {line[3]}".split(", "):
-                    name, _, taken_ms = step.partition(" ")
+                    name, _, taken_ms = step.rpartition(" ")
                     found.setdefault(f"{side}: {name}", []).append(float(taken_ms) / 1000)
         return found
 
