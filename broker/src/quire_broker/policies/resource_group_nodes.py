@@ -5,11 +5,11 @@ Nothing is cached: each call reads the nodes. Errors of the metadata store are p
 
 import logging
 
-from quire_bookie.errors import BadVersionError, MetadataFormatError, NodeMissingError
-from quire_bookie.metadata.store import ABSENT, MetadataStore
+from quire_bookie.errors import MetadataFormatError, NodeMissingError
+from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import NotFoundError
 from quire_broker.policies.resource_groups import GROUP
-from quire_broker.policies.store import POLICIES, RESOURCE_GROUPS, Json, decode_json, encode_json
+from quire_broker.policies.store import POLICIES, RESOURCE_GROUPS, Json, change_json, decode_json
 
 _log = logging.getLogger("quire.broker.policies")
 
@@ -35,17 +35,8 @@ class ResourceGroupNodes:
 
     async def put(self, name: str, rates: Json) -> None:
         """Create a group, or change the rates that are given; null keeps the present one."""
-        key = f"{RESOURCE_GROUPS}/{name}"
         given = {field: rate for field, rate in rates.items() if rate is not None}
-        while True:
-            node = await self._metadata.get(key)
-            before = {} if node is None else decode_json(key, node.value)
-            expected = ABSENT if node is None else node.version
-            try:
-                await self._metadata.put(key, encode_json(before | given), expected=expected)
-            except BadVersionError:
-                continue
-            return
+        await change_json(self._metadata, f"{RESOURCE_GROUPS}/{name}", lambda group: group.update(given))
 
     async def delete(self, name: str) -> None:
         """Delete a group; NotFoundError."""
