@@ -398,10 +398,10 @@ async def set_policy(request: web.Request) -> web.Response:
     if wrong:
         return failure(412, wrong)
 
-    return await _changed(request, lambda policies: write_field(policies, key, cluster, value))
+    return await change_policies(request, lambda policies: write_field(policies, key, cluster, value))
 
 
-async def _changed(request: web.Request, change: Callable[[Json], Any]) -> web.Response:
+async def change_policies(request: web.Request, change: Callable[[Json], Any]) -> web.Response:
     """Change the policies, and apply them to the topics that are loaded here; other brokers notice the change."""
     broker, namespace = broker_of(request), namespace_of(request)
     await broker.policies.update_policies(namespace, change)
@@ -412,4 +412,4 @@ async def _changed(request: web.Request, change: Callable[[Json], Any]) -> web.R
 async def remove_policy(request: web.Request) -> web.Response:
     """Restore the broker's setting."""
     key, cluster = STORED_POLICIES[request.match_info["policy"]], broker_of(request).settings.cluster
-    return await _changed(request, lambda policies: write_field(policies, key, cluster, None))
+    return await change_policies(request, lambda policies: write_field(policies, key, cluster, None))

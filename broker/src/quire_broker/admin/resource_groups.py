@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, done, failure, object_of
-from quire_broker.admin.context import broker_of, namespace_of, policies_of
+from quire_broker.admin.context import broker_of, policies_of
 from quire_broker.admin.descriptions import NAMES, TEXT, described
+from quire_broker.admin.namespaces import change_policies
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import RESOURCE_GROUPS_MAX
@@ -99,21 +100,9 @@ async def join_group(request: web.Request) -> web.Response:
     """Limit the namespace's topics by the rates of a group, together with those of its other namespaces."""
     await policies_of(request)
     await _group(request)
-    return await _change(request, request.match_info["group"])
+    return await change_policies(request, lambda policies: policies.update({GROUP: request.match_info["group"]}))
 
 
 async def leave_group(request: web.Request) -> web.Response:
     """Remove the namespace from its group."""
-    return await _change(request, None)
-
-
-async def _change(request: web.Request, name: str | None) -> web.Response:
-    def change(policies: Json) -> None:
-        policies.pop(GROUP, None)
-        if name is not None:
-            policies[GROUP] = name
-
-    broker, namespace = broker_of(request), namespace_of(request)
-    await broker.policies.update_policies(namespace, change)
-    await broker.apply_policies(lambda topic: topic.namespace == namespace)
-    return done()
+    return await change_policies(request, lambda policies: policies.pop(GROUP, None))
