@@ -18,10 +18,10 @@ UNSET: Final[Mapping[str, Any]] = {
 """What a new namespace has in these fields, as in Pulsar: it counts as not set. Of the others None does."""
 
 
-def with_defaults(policies: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def with_defaults(policies: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the policies of a namespace over those of its broker. Do not change the result."""
     if not defaults:
-        return dict(policies) if not isinstance(policies, dict) else policies
+        return policies
     own = {name: value for name, value in policies.items() if value is not None and value != UNSET.get(name)}
     found = {**defaults, **own}
     if own.get(OLD_STRATEGY) and STRATEGY not in own:
