@@ -73,6 +73,11 @@ def answer(value: Any, status: int = 200) -> web.Response:
     return web.json_response(value, status=status)
 
 
+def answer_text(text: str | None) -> web.Response:
+    """Return a text without quotes, as Pulsar's tools read a name; no content for None."""
+    return done() if text is None else web.Response(text=text, content_type="application/json")
+
+
 async def answer_in_pieces(request: web.Request, pieces: Iterable[str]) -> web.StreamResponse:
     """Send a JSON response whose text is created piece by piece: a large one neither stops the others nor fills memory.
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from quire_bookie.admin.answers import json_of, text_of
 from quire_bookie.control_characters import has_control_characters
-from quire_broker.admin.answers import answer, done, object_of
+from quire_broker.admin.answers import answer, answer_text, done, object_of
 from quire_broker.admin.clusters import require_own_cluster
 from quire_broker.admin.context import broker_of, namespace_of
 from quire_broker.admin.descriptions import NAMES, TEXT, Query, described, fields
@@ -44,8 +44,7 @@ def routes() -> Iterator[Route]:
 @described(returns=TEXT)
 async def get_group(request: web.Request) -> web.Response:
     """Return the name of the group; no content if the namespace has none."""
-    group = await broker_of(request).policies.anti_affinity(namespace_of(request))
-    return done() if group is None else web.Response(text=group, content_type="application/json")
+    return answer_text(await broker_of(request).policies.anti_affinity(namespace_of(request)))
 
 
 @described(body=TEXT)

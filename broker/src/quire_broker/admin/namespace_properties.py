@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from quire_broker.admin.answers import done
+from quire_broker.admin.answers import answer_text, done
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.descriptions import TEXT, described
 from quire_broker.admin.routes import Need, Route
@@ -34,7 +34,7 @@ async def _properties(request: web.Request) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> web.Response:
-    return done() if value is None else web.Response(text=str(value), content_type="application/json")
+    return answer_text(None if value is None else str(value))
 
 
 @described(returns=TEXT)

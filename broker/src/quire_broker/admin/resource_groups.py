@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from quire_broker.admin.answers import answer, done, failure, object_of
+from quire_broker.admin.answers import answer, answer_text, done, failure, object_of
 from quire_broker.admin.context import broker_of, policies_of
 from quire_broker.admin.descriptions import NAMES, TEXT, described
 from quire_broker.admin.namespaces import change_policies
@@ -92,8 +92,7 @@ async def delete_group(request: web.Request) -> web.Response:
 @described(returns=TEXT)
 async def group_of_namespace(request: web.Request) -> web.Response:
     """Return the name of the namespace's group; no content if it has none."""
-    found = (await policies_of(request)).get(GROUP)
-    return web.Response(text=found, content_type="application/json") if found else done()
+    return answer_text((await policies_of(request)).get(GROUP) or None)
 
 
 async def join_group(request: web.Request) -> web.Response:
