@@ -19,7 +19,7 @@ from quire_bookie import admin as bookie_admin
 from quire_broker import admin as broker_admin
 from quire_broker import offload, ownership
 from quire_broker.admin.namespaces import STORED_POLICIES
-from quire_broker.policies.unserved import OF_NAMESPACES
+from quire_broker.policies.unserved import UNSERVED
 from tests.fuzz.values import as_text, changed, deep_texts, json_values, odd_numbers, odd_texts
 
 _AVRO = '{"type":"record","name":"R","fields":[{"name":"a","type":["null","string"],"default":null}]}'
@@ -90,7 +90,7 @@ PARTS: dict[str, Sequence[str]] = {
     "namespace": ("ns", "ns", "ns", "new"),
     "topic": ("t", "t", "p", "p-partition-0", "p-partition-7", "new"),
     "subscription": ("s", "s", "new"),
-    "policy": (*STORED_POLICIES, *OF_NAMESPACES, "offloadThreshold", "offloadDeletionLagMs", "one"),
+    "policy": (*STORED_POLICIES, *UNSERVED, "offloadThreshold", "offloadDeletionLagMs", "one"),
     "bundle": ("0x00000000_0x40000000", "0x00000000_0xffffffff", "0x0_0x0"),
     "ledger": _IDS,
     "time_ms": _IDS,

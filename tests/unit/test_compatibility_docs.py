@@ -11,13 +11,13 @@ from quire_broker.admin.web import all_routes
 from quire_broker.config.broker import BrokerConfig
 from quire_broker.config.without_effect import why_without_effect
 from quire_broker.policies.of_topics import PATHS
-from quire_broker.policies.unserved import OF_NAMESPACES, OF_TOPICS
+from quire_broker.policies.unserved import UNSERVED
 
 ROOT = Path(__file__).parents[2]
 STOCK = set((ROOT / "tests" / "golden" / "pulsar-settings" / "broker-keys.txt").read_text().split())
 """The keys of stock brokers."""
 OURS = {info.alias or name for name, info in BrokerConfig.model_fields.items()}
-POLICIES = {*STORED_POLICIES, *PATHS, *OF_NAMESPACES, *OF_TOPICS}
+POLICIES = {*STORED_POLICIES, *PATHS, *UNSERVED}
 VERDICTS = ("served", "different", "not served")
 EXPECTED = (
     *("Non-persistent", "compaction", "Shadow topics", "Topic policies", "Batches, chunks", "Deduplication"),

@@ -55,7 +55,7 @@ from quire_broker.policies.rates import (
     write_field,
 )
 from quire_broker.policies.store import Json
-from quire_broker.policies.unserved import OF_NAMESPACES
+from quire_broker.policies.unserved import UNSERVED
 from quire_broker.schemas.compatibility import OLD_STRATEGIES
 from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
 from quire_broker.server.broker import RunningBroker
@@ -141,7 +141,7 @@ def routes() -> Iterator[Route]:
     yield Route("POST", policy, set_policy, Need.NAMESPACE)
     yield Route("PUT", policy, set_policy, Need.NAMESPACE)
     yield Route("DELETE", policy, remove_policy, Need.NAMESPACE)
-    refused = f"{root}/{{namespace}}/{{policy:{'|'.join(OF_NAMESPACES)}}}"
+    refused = f"{root}/{{namespace}}/{{policy:{'|'.join(UNSERVED)}}}"
     yield Route("GET", refused, unserved_policy, Need.NAMESPACE)
     yield Route("DELETE", refused, unserved_policy, Need.NAMESPACE)
     yield Route("POST", refused, refuse_policy, Need.NAMESPACE)
@@ -339,7 +339,7 @@ async def refuse_policy(request: web.Request) -> web.Response:
     """Answer 501: the policy would be stored but not enforced."""
     await policies_of(request)
     policy = request.match_info["policy"]
-    return failure(501, f"{policy} is not supported by this broker: {OF_NAMESPACES[policy]}")
+    return failure(501, f"{policy} is not supported by this broker: {UNSERVED[policy]}")
 
 
 async def unserved_policy(request: web.Request) -> web.Response:

@@ -43,7 +43,7 @@ from quire_broker.policies.rates import (
     write_of_subscription,
 )
 from quire_broker.policies.store import Json
-from quire_broker.policies.unserved import OF_TOPICS
+from quire_broker.policies.unserved import UNSERVED
 from quire_broker.server.handover import moved_to
 from quire_broker.topic.client_names import check_name
 from quire_broker.topic.message_rules import SIZE
@@ -92,7 +92,7 @@ def routes() -> Iterator[Route]:
     yield Route("POST", f"{topic}/backlogQuota", set_quota, Need.NAMESPACE)
     yield Route("DELETE", f"{topic}/backlogQuota", remove_quota, Need.NAMESPACE)
     yield Route("DELETE", f"{topic}/policies", remove_all, Need.NAMESPACE)
-    refused = f"{topic}/{{policy:{'|'.join(OF_TOPICS)}}}"
+    refused = f"{topic}/{{policy:{'|'.join(UNSERVED)}}}"
     yield Route("GET", refused, get_unserved, Need.NAMESPACE)
     yield Route("POST", refused, refuse, Need.NAMESPACE)
     yield Route("PUT", refused, refuse, Need.NAMESPACE)
@@ -293,4 +293,4 @@ async def get_unserved(request: web.Request) -> web.Response:
 async def refuse(request: web.Request) -> web.Response:
     """Answer 501 with the reason: the policy would be stored but not enforced."""
     policy = request.match_info["policy"]
-    return failure(501, f"{policy} is not supported by this broker: {OF_TOPICS[policy]}")
+    return failure(501, f"{policy} is not supported by this broker: {UNSERVED[policy]}")

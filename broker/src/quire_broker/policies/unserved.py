@@ -2,10 +2,7 @@
 
 from typing import Final
 
-_AT_BOTH: Final = {
+UNSERVED: Final = {
     "replicatorDispatchRate": "topics are not replicated to other clusters",
 }
-OF_NAMESPACES: Final = _AT_BOTH
-"""Maps the path of a namespace's policy to the reason."""
-OF_TOPICS: Final = _AT_BOTH
-"""Maps the path of a topic's policy to the reason."""
+"""Maps the path of a policy to the reason."""

@@ -6,7 +6,7 @@ from quire_broker.offload.policies import POLICIES
 from quire_broker.policies.fields import FIELDS
 from quire_broker.policies.of_topics import OFFLOAD, PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import PUBLISH
-from quire_broker.policies.unserved import OF_TOPICS
+from quire_broker.policies.unserved import UNSERVED
 
 
 def test_policies_survive_their_property() -> None:
@@ -42,7 +42,7 @@ def test_an_own_rate_that_limits_nothing_leaves_the_one_of_the_namespace() -> No
 
 def test_every_path_has_a_checked_field_and_is_not_refused_as_well() -> None:
     assert set(PATHS.values()) <= set(FIELDS)
-    assert not set(PATHS) & set(OF_TOPICS)
+    assert not set(PATHS) & set(UNSERVED)
 
 
 def test_each_field_of_own_offload_policies_replaces_that_of_the_namespace() -> None:
