@@ -1,6 +1,5 @@
 """Load balancing over HTTP: /admin/quire/balancing, Pulsar's broker-stats, leaderBroker and the split of a bundle."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -21,13 +20,13 @@ from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
-from quire_broker.limits import TOPICS_PER_STEP
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
 from quire_broker.policies.bundles import Bundles
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.balancing import RANGE_HALF, TOPIC_COUNT
 from quire_broker.topic.topic import Topic
+from quire_broker.topic_steps import in_steps
 
 ALGORITHM = "splitAlgorithmName"
 """Query parameter of a split, as in Pulsar."""
@@ -140,9 +139,7 @@ async def _by_bundle(broker: RunningBroker) -> dict[str, dict[str, list[AnyTopic
     """Return the loaded topics by namespace and bundle, without those whose namespace is gone."""
     found: dict[str, dict[str, list[AnyTopic]]] = {}
     rings: dict[NamespaceName, Bundles | None] = {}
-    for number, topic in enumerate(broker.topics.everything, 1):
-        if number % TOPICS_PER_STEP == 0:
-            await asyncio.sleep(0)
+    async for topic in in_steps(broker.topics.everything):
         namespace = topic.name.namespace
         if namespace not in rings:
             rings[namespace] = await broker.policies.bundles(namespace)

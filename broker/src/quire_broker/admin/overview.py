@@ -21,12 +21,12 @@ from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.descriptions import BOOLEAN, OBJECT, Query, described
 from quire_broker.admin.routes import Need, Route
 from quire_broker.errors import ServiceNotReadyError
-from quire_broker.limits import TOPICS_PER_STEP
 from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.names import PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
 from quire_broker.server.broker import RunningBroker
 from quire_broker.topic.topic import Topic
+from quire_broker.topic_steps import in_steps
 
 READS_AT_ONCE = 16
 
@@ -62,9 +62,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
     async for name in broker.policies.partitioned_topics(namespace, PERSISTENT):
         partitioned[name.local] = await broker.policies.partitions(name)
     places: list[_Place] = []
-    for number, name in enumerate(await broker.topics.list(namespace), 1):
-        if number % TOPICS_PER_STEP == 0:
-            await asyncio.sleep(0)
+    async for name in in_steps(await broker.topics.list(namespace)):
         if not name.is_system:
             places.append(_Place(name, await broker.owners.bundle_of(name), broker.topics.find(name)))
     owners = {bundle: await _owner(broker, bundle) for bundle in {place.bundle for place in places}}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BundleName
-from quire_broker.limits import TOPICS_PER_STEP, TOPICS_TICK_S
+from quire_broker.limits import TOPICS_TICK_S
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle, Owners
 from quire_broker.policies.bundles import RING_END, Bundles, range_of
@@ -18,6 +18,7 @@ from quire_broker.policies.store import PolicyStore
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
+from quire_broker.topic_steps import in_steps
 
 AnyTopic = Topic | NonPersistentTopic
 RATES_KNOWN_S = 2 * TOPICS_TICK_S
@@ -52,9 +53,7 @@ class BundleCounts:
                 self._note(topic)
                 if _add(found, _bundle_of(topic, rings), topic):
                     self._changed.keep(topic)
-            for number, other in enumerate(self._topics.non_persistent.loaded, 1):
-                if number % TOPICS_PER_STEP == 0:
-                    await asyncio.sleep(0)
+            async for other in in_steps(self._topics.non_persistent.loaded):
                 bundle = _bundle_of(other, rings)
                 _add(found, bundle, other)
                 if bundle in found:

@@ -31,7 +31,6 @@ from quire_broker.limits import (
     HANDOVER_TOPICS_MAX,
     HANDOVERS_MAX,
     MOVE_CLOSE_S,
-    TOPICS_PER_STEP,
 )
 from quire_broker.ownership.offers import Offer
 from quire_broker.ownership.owners import BrokerUrls, Bundle, Owners, owner_urls
@@ -40,6 +39,7 @@ from quire_broker.server.steps import Steps
 from quire_broker.topic.non_persistent_topic import NonPersistentTopic
 from quire_broker.topic.topic import Topic
 from quire_broker.topic.topics import Topics
+from quire_broker.topic_steps import in_steps
 from quire_broker.wire.kinds import Moved
 
 T = TypeVar("T", Topic, NonPersistentTopic)
@@ -106,9 +106,7 @@ class Handover:
         except QuireError:
             ring = None
         found = []
-        for number, topic in enumerate(loaded, 1):
-            if number % TOPICS_PER_STEP == 0:
-                await asyncio.sleep(0)
+        async for topic in in_steps(loaded):
             # Without the bundles, closing one topic too many is better than keeping one.
             if topic.name.namespace == bundle.namespace and (
                 ring is None or ring.bundle_at(topic.hash) == bundle.range

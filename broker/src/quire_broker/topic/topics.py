@@ -53,6 +53,7 @@ from quire_broker.topic.serving import ServedTopic
 from quire_broker.topic.settings_in_force import filter_names, ledger_settings, topic_settings
 from quire_broker.topic.shadows import SHADOWS, create_partition
 from quire_broker.topic.topic import Topic, TopicSettings
+from quire_broker.topic_steps import in_steps
 from quire_broker.wire.kinds import Moved
 
 log = logging.getLogger("quire.broker.topic")
@@ -148,9 +149,7 @@ class Topics:
         return self._in_steps(list(self._ruled))
 
     async def _in_steps(self, topics: Sequence[Topic]) -> AsyncIterator[Topic]:
-        for number, topic in enumerate(topics, 1):
-            if number % limits.TOPICS_PER_STEP == 0:
-                await asyncio.sleep(0)
+        async for topic in in_steps(topics):
             if self._loaded.get(topic.name) is topic:
                 yield topic
 
