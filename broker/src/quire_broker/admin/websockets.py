@@ -9,7 +9,7 @@ Credentials are in the header Authorization, or a token in the query parameter `
 The service connects to brokers with them. A client's certificate cannot be passed on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from aiohttp import web
 
@@ -33,9 +33,12 @@ _PATHS = (
     "/ws/v3/consumer/SUBSCRIPTION?topics=A,B",
 )
 _TOKEN = Query("token", TEXT, "the token of a client that cannot send headers")
-_OF_CONSUMERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in CONSUMER_NAMES))
-_OF_PRODUCERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in PRODUCER_NAMES))
-_OF_READERS = (_TOKEN, *(Query(name, TEXT, "see docs/websocket.md") for name in READER_NAMES))
+
+
+def _queries(names: Iterable[str]) -> Iterator[Query]:
+    yield _TOKEN
+    for name in names:
+        yield Query(name, TEXT, "see docs/websocket.md")
 
 
 def routes() -> Iterator[Route]:
@@ -48,26 +51,26 @@ def routes() -> Iterator[Route]:
     yield Route("GET", "/ws/{rest:.*}", unknown, Need.A_ROLE, Reach.SOCKETS)
 
 
-@described(*_OF_PRODUCERS)
+@described(*_queries(PRODUCER_NAMES))
 async def produce(request: web.Request) -> web.StreamResponse:
     """Serve a producer."""
     return await _service(request).produce(request, topic_name_of(request), _credentials(request))
 
 
-@described(*_OF_CONSUMERS)
+@described(*_queries(CONSUMER_NAMES))
 async def consume(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of one topic."""
     names, subscription = [topic_name_of(request)], request.match_info["subscription"]
     return await _service(request).consume(request, names, subscription, _credentials(request))
 
 
-@described(*_OF_READERS)
+@described(*_queries(READER_NAMES))
 async def read(request: web.Request) -> web.StreamResponse:
     """Serve a reader."""
     return await _service(request).read(request, topic_name_of(request), _credentials(request))
 
 
-@described(Query("topics", TEXT, "full names, joined by commas"), *_OF_CONSUMERS)
+@described(Query("topics", TEXT, "full names, joined by commas"), *_queries(CONSUMER_NAMES))
 async def consume_topics(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of several topics; the brokers check the permission for each. RefusedError 400."""
     service = _service(request)
