@@ -73,7 +73,7 @@ class _Batch:
     @property
     def is_wanted(self) -> bool:
         count = len(self.entries)
-        reach = self.share.reach_bytes * count // self.size_bytes
+        reach = self.share.reach(count, self.size_bytes)
         return self.owner.readers.reads_soon(self.ledger_id, self.first, self.first + count - 1, reach)
 
 
@@ -92,13 +92,17 @@ class Share:
 
     def __init__(self, capacity_bytes: int, stats: EntryCacheStats) -> None:
         self.capacity_bytes = capacity_bytes
-        self.reach_bytes = capacity_bytes // _REACH
+        self._reach_bytes = capacity_bytes // _REACH
         self.size_bytes = 0
         self._stats = stats
         self._unseen: deque[_Batch] = deque()
         """In the order of insertion."""
         self._wanted: deque[_Batch] = deque()
         """Older ones, which a cursor wanted when the share was full."""
+
+    def reach(self, entries: int, size_bytes: int) -> int:
+        """Return how many entries before these, of this size together, a cursor may be that reads them soon."""
+        return self._reach_bytes * entries // size_bytes
 
     def insert(self, batch: _Batch) -> bool:
         """Evict until a batch fits, and take it. False: it is larger than the share."""
@@ -179,7 +183,7 @@ class TopicCache:
     def append(self, ledger_id: int, first: int, entries: list[Payload], now_s: float) -> None:
         """Keep newly confirmed entries if a cursor reads them soon. The cache owns the list afterwards."""
         share = self._cache.tail
-        reach = share.reach_bytes * len(entries) // (sizes(entries) + ENTRY_OVERHEAD_BYTES * len(entries))
+        reach = share.reach(len(entries), sizes(entries) + ENTRY_OVERHEAD_BYTES * len(entries))
         if self.readers.reads_soon(ledger_id, first, first + len(entries) - 1, reach):
             self._insert(_Batch(self, share, ledger_id, first, entries, now_s))
 
@@ -193,7 +197,7 @@ class TopicCache:
         share = self._cache.catch_up if far_behind else self._cache.read
         first, last = entries[0].entry_id, entries[-1].entry_id
         payloads: list[Payload] = [entry.payload for entry in entries]
-        reach = share.reach_bytes * len(payloads) // (sizes(payloads) + ENTRY_OVERHEAD_BYTES * len(payloads))
+        reach = share.reach(len(payloads), sizes(payloads) + ENTRY_OVERHEAD_BYTES * len(payloads))
         if self.readers.count(ledger_id, first, last, reach, waiters + 1) <= waiters:
             return
         known = self._ledgers.get(ledger_id)
