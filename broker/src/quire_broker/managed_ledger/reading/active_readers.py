@@ -52,9 +52,7 @@ class ActiveReaders:
 
     def reads_soon(self, ledger_id: int, first: int, last: int, entries_max: int) -> bool:
         """Return whether one reads some of these entries, and is at most `entries_max` before the first of them."""
-        positions = self._sorted()
-        index = bisect_right(positions, (ledger_id, last))
-        return index > 0 and self._distance(positions[index - 1], ledger_id, first) <= entries_max
+        return self.count(ledger_id, first, last, entries_max, 1) > 0
 
     def count(self, ledger_id: int, first: int, last: int, entries_max: int, most: int) -> int:
         """Return how many do, as `reads_soon`; counts to `most`."""
