@@ -91,7 +91,8 @@ class Dispatcher:
         """Serves it at the tail; a topic's subscriptions share it."""
         self.consumers: list[Consumer] = []
         self.held: deque[StoredEntry] = deque()  # entries that were read when no consumer had permits left
-        self.filters: SubscriptionFilters | None = None
+        self.filters = SubscriptionFilters(ledger.name, cursor.name, dict)
+        """At first without any; its subscription sets those that it has."""
         self.rewind_wanted = False
         self.roster = 0
         self.step_lock = asyncio.Lock()
@@ -214,7 +215,7 @@ class Dispatcher:
                 )
                 await asyncio.sleep(pause_s)
                 continue
-            if self.filters is not None and (pause_s := self.filters.cost.take_pause_s()):
+            if pause_s := self.filters.cost.take_pause_s():
                 await asyncio.sleep(pause_s)
             if progressed or self._again:
                 await asyncio.sleep(0)  # reads from the cache do not yield: let other tasks run
@@ -261,7 +262,7 @@ class Dispatcher:
             self.stats.markers_skipped += 1
             skipped.append(entry.position)
             return None
-        if self.filters is not None and self.filters.filters and not self.filters.admits(summary):
+        if self.filters.filters and not self.filters.admits(summary):
             skipped.append(entry.position)
             return None
         return summary
@@ -269,12 +270,12 @@ class Dispatcher:
     @property
     def filtering(self) -> bool:
         """Whether filters are asked about entries now."""
-        return self.filters is not None and bool(self.filters.filters)
+        return bool(self.filters.filters)
 
     @property
     def filters_are_spent(self) -> bool:
         """Whether the filters took their time of this step: it looks at no more entries."""
-        return self.filters is not None and self.filters.cost.is_spent
+        return self.filters.cost.is_spent
 
     def deliver(self, consumer: Consumer, deliveries: list[Delivery], messages: int) -> None:
         """Announce one batch, count it and pass it to the consumer's session."""
