@@ -113,9 +113,7 @@ class EntryReader:
             if position > end:
                 break
             ledger_id, first = position
-            last = min(self._ledgers.entries_in(ledger_id) - 1, first + entries_max - len(found) - 1)
-            if ledger_id == end.ledger_id:
-                last = min(last, end.entry_id)
+            last = self._last_of(position, entries_max - len(found), end)
             taken = await self._read_in_ledger(ledger_id, first, last, room_bytes)
             if taken is None:
                 continue  # the ledger was trimmed meanwhile: at_or_after skips it
@@ -142,9 +140,7 @@ class EntryReader:
         if position > end:
             return None
         ledger_id, first = position
-        last = min(ledgers.entries_in(ledger_id) - 1, first + entries_max - 1)
-        if ledger_id == end.ledger_id:
-            last = min(last, end.entry_id)
+        last = self._last_of(position, entries_max, end)
         entries = self._from_cache(ledger_id, first, last, bytes_max)
         if not entries:
             return None
@@ -153,6 +149,11 @@ class EntryReader:
         following = ledgers.next_position(entries[-1].position)
         self._turn = CachedRead(start, entries_max, bytes_max, end, entries, following)
         return self._turn
+
+    def _last_of(self, start: Position, entries_max: int, end: Position) -> int:
+        """Return the last entry to read in the ledger of `start`, none after `end`."""
+        last = min(self._ledgers.entries_in(start.ledger_id), start.entry_id + entries_max) - 1
+        return min(last, end.entry_id) if start.ledger_id == end.ledger_id else last
 
     def _from_cache(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[StoredEntry]:
         cached = self._cache.get(ledger_id, first, last, bytes_max)
