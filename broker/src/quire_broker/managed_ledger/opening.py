@@ -108,8 +108,7 @@ async def open_list(
         prepared.is_used = True  # a list may contain it, also if this call is cancelled
         also += prepared.operations
         checks = prepared.checks
-    cursors = Under(f"{stored.key}/", CURSORS_READ_MAX + 1)
-    reads = [cursors, context.deletions.records, context.segments.records]
+    reads = _reads_beside(context, stored)
     try:
         found = await stored.write(encode_list(target), also, checks, reads)
     except BadVersionError as error:
@@ -125,29 +124,36 @@ async def open_list(
     context.deletions.begin(dropped)
     ledgers = LedgerList(kept, None if writer is None else 0)
     lists = ListStore(context.name, stored, target, ledgers, context.deletions, context.segments)
-    return Opened(lists, writer, Beside() if found is None else _beside(cursors, reads, found))
+    return Opened(lists, writer, _beside(reads, found))
 
 
 async def _open_shadow(context: ManagedLedgerContext, stored: StoredNode, node: LedgerListNode) -> Opened:
     """Take over the node of a shadow, which has cursors and no ledgers. InvalidTopicNameError: that of its source."""
     source = parse_topic(node.properties[SOURCE_PROPERTY]).ledger_name
-    cursors = Under(f"{stored.key}/", CURSORS_READ_MAX + 1)
-    reads = [cursors, context.deletions.records, context.segments.records]
+    reads = _reads_beside(context, stored)
     try:
         found = await stored.write(encode_list(node), reads=reads)
     except BadVersionError as error:
         raise ManagedLedgerFencedError(f"{context.name} was opened by another owner at the same time") from error
     parts = (stored, node, LedgerList(()), context.deletions, context.segments)
     lists = ListStore(context.name, *parts, is_shadow=True)
-    return Opened(lists, None, Beside() if found is None else _beside(cursors, reads, found), source)
+    return Opened(lists, None, _beside(reads, found), source)
 
 
-def _beside(cursors: Under, reads: Sequence[Under], found: Sequence[list[Node]]) -> Beside:
-    """Return the nodes of each read that is complete."""
+def _reads_beside(context: ManagedLedgerContext, stored: StoredNode) -> list[Under]:
+    """Return what the write that takes a list over reads: its cursors, and what earlier owners left to delete."""
+    cursors = Under(f"{stored.key}/", CURSORS_READ_MAX + 1)
+    return [cursors, context.deletions.records, context.segments.records]
+
+
+def _beside(reads: Sequence[Under], found: Sequence[list[Node]] | None) -> Beside:
+    """Return the nodes of each read of `_reads_beside` that is complete."""
+    if found is None:
+        return Beside()
     nodes, ledgers, segments = (
         None if len(each) >= read.nodes_max else each for read, each in zip(reads, found, strict=True)
     )
-    named = None if nodes is None else {node.key.removeprefix(cursors.prefix): node for node in nodes}
+    named = None if nodes is None else {node.key.removeprefix(reads[0].prefix): node for node in nodes}
     return Beside(named, ledgers, segments)
 
 
