@@ -74,13 +74,17 @@ class AckRanges:
         return self._ledgers[ledger_id].last()
 
     # ---- changes
+    def _bitmap(self, ledger_id: int, chunk: int) -> "_Bitmap":
+        """Return the entries of a ledger; if it has none, an empty set that begins with this chunk."""
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is None:
+            bitmap = self._ledgers[ledger_id] = _Bitmap(chunk)
+        return bitmap
+
     def add(self, ledger_id: int, first: int, last: int) -> int:
         """Add entries `first` to `last`, both included. Return how many of them were not in the set before."""
         assert 0 <= first <= last, "a range holds at least one entry"
-        bitmap = self._ledgers.get(ledger_id)
-        if bitmap is None:
-            bitmap = self._ledgers[ledger_id] = _Bitmap(first >> _SHIFT)
-        added = bitmap.add(first, last)
+        added = self._bitmap(ledger_id, first >> _SHIFT).add(first, last)
         assert 0 <= added <= last - first + 1
         self.entries += added
         return added
@@ -93,9 +97,7 @@ class AckRanges:
             chunks[number] = chunks.get(number, 0) | 1 << (entry & _IN_CHUNK)
         if not chunks:
             return 0
-        bitmap = self._ledgers.get(ledger_id)
-        if bitmap is None:
-            bitmap = self._ledgers[ledger_id] = _Bitmap(min(chunks))
+        bitmap = self._bitmap(ledger_id, min(chunks))
         added = sum(bitmap.merge(number, bits) for number, bits in chunks.items())
         self.entries += added
         return added
@@ -106,10 +108,7 @@ class AckRanges:
             chunk = int.from_bytes(bits[at : at + _CHUNK_BYTES], "little")
             if chunk:
                 number = at // _CHUNK_BYTES
-                bitmap = self._ledgers.get(ledger_id)
-                if bitmap is None:
-                    bitmap = self._ledgers[ledger_id] = _Bitmap(number)
-                self.entries += bitmap.merge(number, chunk)
+                self.entries += self._bitmap(ledger_id, number).merge(number, chunk)
 
     def chunks_to_add(self, ledger_id: int, first: int, last: int) -> int:
         """Return by how many chunks the set would grow if the range were added: what memory it would take."""
