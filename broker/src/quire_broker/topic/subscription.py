@@ -63,7 +63,7 @@ class Subscription:
         cursor.active = False  # it has no consumers yet
         self.closed = False
         self.on_use: Callable[[], None] = lambda: None
-        """Called before each batch of deliveries is counted."""
+        """Called before each batch of deliveries or expired messages is counted, and after a consumer was attached."""
         self.filters = SubscriptionFilters(str(topic), cursor.name, lambda: cursor.cursor_properties)
         """Which entries are delivered; the others count as acknowledged."""
         self.turns = TailTurns()
