@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-import trustme
+from tests.support.certificates import Authority
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "scripts" / "peers"
@@ -74,18 +74,10 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         """Write the files into `folder`."""
-        authority = trustme.CA()
-        leaf = authority.issue_cert("localhost", "127.0.0.1")
-        self.trust, self.certificate, self.key = (str(folder / name) for name in ("trust.pem", "cert.pem", "key.pem"))
-        authority.cert_pem.write_to_path(self.trust)
-        leaf.private_key_pem.write_to_path(self.key)
-        for number, blob in enumerate(leaf.cert_chain_pems):
-            blob.write_to_path(self.certificate, append=number > 0)
-
-    @property
-    def settings(self) -> tuple[str, ...]:
+        authority = Authority(folder)
+        self.trust, pem = authority.trust, authority.issue("server")
+        self.settings = f"tlsCertificateFilePath={pem.certificate}", f"tlsKeyFilePath={pem.key}"
         """Settings of a server that uses them."""
-        return f"tlsCertificateFilePath={self.certificate}", f"tlsKeyFilePath={self.key}"
 
 
 class Quire(_Started):
