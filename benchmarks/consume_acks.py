@@ -7,11 +7,9 @@ clients do by default, many with one. CPU time of the whole standalone, for each
 
 import argparse
 import asyncio
-import tempfile
 import time
-from pathlib import Path
 
-from benchmarks.servers import Quire, cpu_seconds
+from benchmarks.servers import cpu_seconds, standalone
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import MessageFrame, encode
 from quire_broker.wire.hot import encode_send
@@ -142,17 +140,12 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=50_000, help="of each row")
     parser.add_argument("--each", type=int, nargs="*", default=(1, 100), help="messages that one ACK acknowledges")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        quire = Quire(Path(folder))
-        quire.start()
-        try:
-            print("| subscription | messages an ACK | CPU a message, us | messages/s |\n|---|---|---|---|")
-            for each in given.each:
-                for name, kind, consumers in TYPES:
-                    row = asyncio.run(measure(quire.pid, name, kind, consumers, given.messages, each))
-                    print(row, flush=True)
-        finally:
-            quire.stop()
+    with standalone() as quire:
+        print("| subscription | messages an ACK | CPU a message, us | messages/s |\n|---|---|---|---|")
+        for each in given.each:
+            for name, kind, consumers in TYPES:
+                row = asyncio.run(measure(quire.pid, name, kind, consumers, given.messages, each))
+                print(row, flush=True)
 
 
 if __name__ == "__main__":

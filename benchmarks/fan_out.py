@@ -7,11 +7,9 @@ message, and for each delivery. Prints a Markdown table.
 
 import argparse
 import asyncio
-import tempfile
 import time
-from pathlib import Path
 
-from benchmarks.servers import Quire, cpu_seconds
+from benchmarks.servers import cpu_seconds, standalone
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import MessageFrame
 from quire_broker.wire.hot import encode_send
@@ -82,15 +80,10 @@ def main() -> None:
     parser.add_argument("--keyed", action="store_true", help="give each message a key, so that its metadata is parsed")
     parser.add_argument("--counts", type=int, nargs="*", default=COUNTS, help="numbers of subscriptions")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        quire = Quire(Path(folder))
-        quire.start()
-        try:
-            print("| subscriptions | CPU a message, us | CPU a delivery, us |\n|---|---|---|")
-            for count in given.counts:
-                print(asyncio.run(measure(quire.pid, count, keyed=given.keyed)), flush=True)
-        finally:
-            quire.stop()
+    with standalone() as quire:
+        print("| subscriptions | CPU a message, us | CPU a delivery, us |\n|---|---|---|")
+        for count in given.counts:
+            print(asyncio.run(measure(quire.pid, count, keyed=given.keyed)), flush=True)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@ delays, and that which the process has measured since its start.
 import argparse
 import asyncio
 import re
-import tempfile
 import time
-from pathlib import Path
 
 import aiohttp
 
-from benchmarks.servers import Quire
+from benchmarks.servers import standalone
 
 URL = "http://127.0.0.1:8087"
 NAMESPACE = "/admin/v2/persistent/public/default"
@@ -113,13 +111,8 @@ def main() -> None:
     parser.add_argument("--per-topic", action="store_true", help="metrics of each topic")
     options = parser.parse_args()
     extra = ("--set", "exposeTopicLevelMetricsInPrometheus=true") if options.per_topic else ()
-    with tempfile.TemporaryDirectory() as folder:
-        server = Quire(Path(folder), extra)
-        server.start()
-        try:
-            asyncio.run(measure(options.topics))
-        finally:
-            server.stop()
+    with standalone(extra):
+        asyncio.run(measure(options.topics))
 
 
 if __name__ == "__main__":

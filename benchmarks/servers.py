@@ -9,10 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.certificates import Authority
@@ -20,6 +22,8 @@ from tests.support.certificates import Authority
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "scripts" / "peers"
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+QUIRE_PORTS = 6657, 8087, 3197
+"""Of the Pulsar protocol, of HTTP and of the bookie."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -93,7 +97,7 @@ class Quire(_Started):
         folder: Path,
         extra: tuple[str, ...] = (),
         certificates: Certificates | None = None,
-        ports: tuple[int, int, int] = (6657, 8087, 3197),
+        ports: tuple[int, int, int] = QUIRE_PORTS,
     ) -> None:
         """`extra`: further arguments of the command. With certificates it listens with TLS, too.
 
@@ -126,6 +130,18 @@ class Quire(_Started):
         """Stop it and delete its data."""
         super().stop()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@contextmanager
+def standalone(extra: tuple[str, ...] = (), ports: tuple[int, int, int] = QUIRE_PORTS) -> Iterator[Quire]:
+    """Run a `Quire` on a temporary folder; for the arguments see there."""
+    with tempfile.TemporaryDirectory() as folder:
+        quire = Quire(Path(folder), extra, ports=ports)
+        quire.start()
+        try:
+            yield quire
+        finally:
+            quire.stop()
 
 
 class Proxy(_Started):

@@ -13,13 +13,11 @@ import multiprocessing
 import os
 import re
 import socket
-import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks.servers import Quire, cpu_seconds, resident_mb
+from benchmarks.servers import cpu_seconds, resident_mb, standalone
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import MessageFrame, encode
 from quire_broker.wire.hot import encode_send
@@ -259,13 +257,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="a setting of the standalone, key=value")
     given = parser.parse_args()
     extra = tuple(word for setting in given.set for word in ("--set", setting))
-    with tempfile.TemporaryDirectory() as folder:
-        quire = Quire(Path(folder), extra, ports=(PORT, HTTP_PORT, BOOKIE_PORT))
-        quire.start()
-        try:
-            asyncio.run(measure(quire.pid, given))
-        finally:
-            quire.stop()
+    with standalone(extra, ports=(PORT, HTTP_PORT, BOOKIE_PORT)) as quire:
+        asyncio.run(measure(quire.pid, given))
 
 
 if __name__ == "__main__":
