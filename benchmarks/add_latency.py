@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from benchmarks.bookie_add import Dealer, Writer, cpu_seconds, first_entries, warm_up
+from benchmarks.bookie_add import Dealer, Writer, cpu_seconds, open_writers, stop_writers
 from quire_bookie.cli.process import GC_THRESHOLDS
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -243,15 +243,10 @@ class TimedWriter(Writer):
 
 async def measure(options: argparse.Namespace, port: int, pid: int) -> tuple[float, float, list[tuple[float, int]]]:
     """Add for some seconds; return when that began and ended, and the latencies that the client saw, with counts."""
-    loop, took = asyncio.get_running_loop(), list[tuple[float, float, int]]()
-    writers = []
-    for number in range(options.connections):
-        ledgers = range(number, options.connections * options.ledgers_each, options.connections)
-        writer = TimedWriter(ledgers, options.entry_bytes, took)
-        await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
-        writers.append(writer)
-    await warm_up(argparse.Namespace(ledgers=options.connections, ledgers_each=options.ledgers_each), port)
-    await first_entries(writers, options.ledgers_each)
+    took = list[tuple[float, float, int]]()
+    writers = await open_writers(
+        lambda ledgers: TimedWriter(ledgers, options.entry_bytes, took), options.connections, options.ledgers_each, port
+    )
     if options.ledgers_each > 1:
         Dealer(writers).deal(options.outstanding)
     else:
@@ -261,9 +256,7 @@ async def measure(options: argparse.Namespace, port: int, pid: int) -> tuple[flo
     began_s, cpu_s, own_s = time.monotonic(), cpu_seconds(pid), time.process_time()
     await asyncio.sleep(options.seconds)
     ended_s, cpu_s, own_s = time.monotonic(), cpu_seconds(pid) - cpu_s, time.process_time() - own_s
-    for writer in writers:
-        writer.stop()
-    await asyncio.gather(*(asyncio.wait_for(writer.stopped.wait(), 10) for writer in writers))
+    await stop_writers(writers)
     if any(writer.failures for writer in writers):
         raise SystemExit("adds failed")
     measured = [(each_s, count) for at_s, each_s, count in took if began_s <= at_s < ended_s]

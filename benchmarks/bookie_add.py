@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import uvloop
 
@@ -38,6 +38,7 @@ from quire_bookie.wire.client_codec import ClientCodec
 from quire_bookie.wire.digest import master_key
 from quire_bookie.wire.messages import AddResponse, Status
 
+W = TypeVar("W", bound="Writer")
 KEY = master_key(b"")
 ADD_HEAD = struct.Struct(">ii20sqqqqI")
 WARM_UP_ENTRIES = 200_000
@@ -153,9 +154,30 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
-async def warm_up(options: argparse.Namespace, port: int) -> None:
+async def open_writers(make: Callable[[Sequence[int]], W], connections: int, ledgers_each: int, port: int) -> list[W]:
+    """Connect a writer of some ledgers for each connection; warm up, and add an entry to every ledger."""
+    loop = asyncio.get_running_loop()
+    writers = []
+    for number in range(connections):
+        # Assigns ledgers to connections by the ledger's id, like a client with several connections.
+        writer = make(range(number, connections * ledgers_each, connections))
+        await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
+        writers.append(writer)
+    await warm_up(connections * ledgers_each, port)
+    await first_entries(writers, ledgers_each)
+    return writers
+
+
+async def stop_writers(writers: Sequence[Writer]) -> None:
+    """Stop sending and wait for all answers."""
+    for writer in writers:
+        writer.stop()
+    await asyncio.gather(*(asyncio.wait_for(writer.stopped.wait(), 10) for writer in writers))
+
+
+async def warm_up(ledger: int, port: int) -> None:
     """Fill the write cache and the first journal files, whose memory and blocks are reused from then on."""
-    writer = Writer([options.ledgers * options.ledgers_each], 1024, WARM_UP_ENTRIES)
+    writer = Writer([ledger], 1024, WARM_UP_ENTRIES)
     await asyncio.get_running_loop().create_connection(lambda: writer, "127.0.0.1", port)
     writer.send(1000)
     await writer.stopped.wait()
@@ -173,16 +195,9 @@ async def first_entries(writers: Sequence[Writer], ledgers_each: int) -> None:
 
 async def measure(options: argparse.Namespace, port: int, pid: int) -> None:
     """Warm up for a second, measure and print."""
-    loop = asyncio.get_running_loop()
-    writers = []
-    for number in range(options.ledgers):
-        # Assigns ledgers to connections by the ledger's id, like a client with several connections.
-        ledgers = range(number, options.ledgers * options.ledgers_each, options.ledgers)
-        writer = Writer(ledgers, options.entry_bytes)
-        await loop.create_connection(lambda writer=writer: writer, "127.0.0.1", port)  # type: ignore[misc]
-        writers.append(writer)
-    await warm_up(options, port)
-    await first_entries(writers, options.ledgers_each)
+    writers = await open_writers(
+        lambda ledgers: Writer(ledgers, options.entry_bytes), options.ledgers, options.ledgers_each, port
+    )
     if options.in_all:
         Dealer(writers).deal(options.in_all)
     else:
@@ -194,9 +209,7 @@ async def measure(options: argparse.Namespace, port: int, pid: int) -> None:
     await asyncio.sleep(options.seconds)
     adds = sum(writer.acknowledged for writer in writers) - before
     took_s, cpu_s, own_s = time.monotonic() - began_s, cpu_seconds(pid) - cpu_s, time.process_time() - own_s
-    for writer in writers:
-        writer.stop()
-    await asyncio.gather(*(asyncio.wait_for(writer.stopped.wait(), 10) for writer in writers))
+    await stop_writers(writers)
     failures = sum(writer.failures for writer in writers)
     print(
         f"{adds / took_s:,.0f} adds/s of {options.entry_bytes} bytes ({adds * options.entry_bytes / took_s / 1e6:.0f} "
