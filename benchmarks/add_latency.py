@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvloop
 
@@ -43,7 +43,6 @@ from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.settings.slow import SlowSettings
 from quire_bookie.storage.index.index_rocksdb import RocksIndexStore
 
-T = TypeVar("T")
 Span = tuple[str, float, float, int]
 """A call: what it did, when it began and ended, and its bytes."""
 EVERY_ADD_S = 1e-9

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from benchmarks.distribution import percentile
 from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
@@ -102,11 +103,6 @@ async def measure_cursor_opens(ledger: ManagedLedger, count: int) -> list[float]
     return took
 
 
-def percentile(values: list[float], share: float) -> float:
-    """Return a percentile of unsorted values."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
-
-
 async def run(seconds: float) -> None:
     """Measure and print a Markdown table."""
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
@@ -120,7 +116,7 @@ async def run(seconds: float) -> None:
             }
     print("| operation | p50 ms | p95 ms | p99 ms | target p95 ms |\n|---|---|---|---|---|")
     for name, values in found.items():
-        shown = " | ".join(f"{percentile(values, share):.3f}" for share in (0.5, 0.95, 0.99))
+        shown = " | ".join(f"{percentile(sorted(values), share):.3f}" for share in (0.5, 0.95, 0.99))
         print(f"| {name} | {shown} | {TARGETS[name]:g} |")
 
 

@@ -17,6 +17,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
+from benchmarks.distribution import percentile
 from benchmarks.servers import cpu_seconds, resident_mb, standalone
 from quire_broker.wire.entry import seal
 from quire_broker.wire.frames import MessageFrame, encode
@@ -192,10 +193,7 @@ async def tail(name: str, rate: int, seconds: float) -> list[float]:
 
 
 def _row(name: str, took_ms: list[float]) -> str:
-    def at(share: float) -> float:
-        return took_ms[min(len(took_ms) - 1, int(len(took_ms) * share))]
-
-    shares = " | ".join(f"{at(share):.2f}" for share in (0.5, 0.99, 0.999))
+    shares = " | ".join(f"{percentile(took_ms, share):.2f}" for share in (0.5, 0.99, 0.999))
     return f"| {name} | {len(took_ms):,} | {shares} | {took_ms[-1]:.1f} |"
 
 
