@@ -158,9 +158,9 @@ class RackMap:
 
     async def _load(self) -> None:
         node = await self._store.get(RACK_MAP)
+        value = b"" if node is None else node.value
         try:
-            groups = {} if node is None else rack_groups(node.value)
-            self.places = {} if node is None else decode_rack_map(node.value)
+            groups, self.places = rack_groups(value), decode_rack_map(value)
         except MetadataFormatError as error:
             _log.warning("invalid rack map ignored, the previous racks stay in use: %s", error)
         else:
