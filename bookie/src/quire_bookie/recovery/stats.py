@@ -48,7 +48,7 @@ class RecoveryStats:
     ledgers_misplaced: int = 0
     """Ledgers that violate the rules of machines, racks and zones, at the last placement check."""
     replicas_relocated: int = 0
-    """Replicas moved to satisfy the rules of racks and zones."""
+    """Replicas moved to satisfy the rules of machines, racks and zones."""
     ledgers_unreadable: int = 0
     """Ledger nodes whose value has an unknown format."""
     drains: int = 0
