@@ -10,7 +10,7 @@ from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.ledger_metadata import decode_ledger_metadata
 from quire_bookie.model import BookieId, LedgerMetadata
-from quire_bookie.quorum.placement import SpreadRules, best_move, lack_of_spread
+from quire_bookie.quorum.placement import Cluster, SpreadRules, best_move, is_spread
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.recovery.fragment_check import Health, ReplicaReport
 from quire_bookie.recovery.fragments import closed_fragments
@@ -40,6 +40,7 @@ class PlacementCheck:
             return 0  # one rack, and each bookie has its own machine: no ensemble could be better
         async for folder in ledger_folders(access.metadata):
             async for page in access.metadata.scan(folder):
+                cluster, rules = _cluster_and_rules(access)
                 for node in page:
                     ledger = layout.ledger_of_path(node.key)
                     try:
@@ -47,7 +48,7 @@ class PlacementCheck:
                     except MetadataFormatError:
                         self._stats.ledgers_unreadable += 1
                         continue
-                    if ledger is None or metadata is None or not is_misplaced(access, metadata):
+                    if ledger is None or metadata is None or not is_misplaced(metadata, cluster, rules):
                         continue
                     found += 1
                     if not access.settings.repair_placement:
@@ -61,18 +62,15 @@ class PlacementCheck:
         return found
 
 
-def is_misplaced(access: ClusterAccess, metadata: LedgerMetadata) -> bool:
+def is_misplaced(metadata: LedgerMetadata, cluster: Cluster, rules: SpreadRules) -> bool:
     """Return whether any ensemble violates the rules, including that of a segment that is still written."""
-    cluster, rules = access.cluster, _rules(access)
-    return any(
-        lack_of_spread(segment.ensemble, metadata.write_quorum, cluster, rules) > 0 for segment in metadata.segments
-    )
+    return not all(is_spread(segment.ensemble, metadata.write_quorum, cluster, rules) for segment in metadata.segments)
 
 
-def _rules(access: ClusterAccess) -> SpreadRules:
-    """Return the rules that an ensemble could satisfy: without a rack map all bookies are in one rack."""
-    rules = access.rules
-    return rules if access.cluster.places else replace(rules, racks_min=1, zones_min=1)
+def _cluster_and_rules(access: ClusterAccess) -> tuple[Cluster, SpreadRules]:
+    """Return the cluster, and rules that an ensemble could satisfy: without a rack map all bookies are in one rack."""
+    cluster, rules = access.cluster, access.rules
+    return cluster, rules if cluster.places else replace(rules, racks_min=1, zones_min=1)
 
 
 def misplaced(
@@ -80,7 +78,7 @@ def misplaced(
 ) -> list[ReplicaReport]:
     """Return for each settled fragment that violates the rules the replica to move first, if a bookie can take it."""
     found = []
-    cluster, rules = access.cluster, _rules(access)
+    cluster, rules = _cluster_and_rules(access)
     writable = access.registry.writable - frozenset(access.pool.suspects) - leaving
     candidates = access.bookies_for(metadata).members(writable, metadata.write_quorum)
     for fragment in closed_fragments(metadata):
