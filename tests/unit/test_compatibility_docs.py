@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,14 @@ def test_a_setting_that_is_named_exists(row: tuple[str, str, str]) -> None:
             assert name in OURS | POLICIES | {"maxDeliveryDelayInMillis"}, f"{feature} names {name}"
 
 
+@pytest.fixture(scope="module")
+def paths() -> dict[str, Any]:
+    """The described paths of brokers."""
+    found: dict[str, Any] = document(all_routes())["paths"]
+    return found
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_route_that_is_named_exists(row: tuple[str, str, str]) -> None:
-    paths = document(all_routes())["paths"]
+def test_a_route_that_is_named_exists(row: tuple[str, str, str], paths: dict[str, Any]) -> None:
     for method, path in re.findall(r"`(GET|PUT|POST|DELETE) (/\S+)`", row[2]):
         assert method.lower() in paths[path]
