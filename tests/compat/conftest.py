@@ -26,6 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(FIRST_TEST_TIMEOUT_S))
 
 
+def path_of(topic: str, suffix: str = "") -> str:
+    """Return the path of a topic of the default namespace in the admin API."""
+    return f"/admin/v2/persistent/public/default/{topic.rsplit('/', 1)[1]}{suffix}"
+
+
 def open_clients(java: JavaDriver, cluster: EtcdCluster, **settings: str) -> None:
     """Open the clients `v2` and `v3` of the driver on the cluster."""
     for name, v2 in GENERATIONS.items():

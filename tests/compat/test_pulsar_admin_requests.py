@@ -11,7 +11,8 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
+from tests.compat.conftest import path_of  # noqa: E402  after the check that there is a client
+from tests.support.broker_process import BrokerProcess  # noqa: E402
 from tests.support.polling import until  # noqa: E402
 
 pytestmark = pytest.mark.compat
@@ -26,10 +27,6 @@ def client(python_client: Any) -> Any:
 @pytest.fixture
 def topic() -> str:
     return f"persistent://public/default/r{next(_names)}"
-
-
-def path_of(topic: str, suffix: str = "") -> str:
-    return f"/admin/v2/persistent/public/default/{topic.rsplit('/', 1)[1]}{suffix}"
 
 
 def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:

@@ -10,7 +10,8 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
+from tests.compat.conftest import path_of  # noqa: E402  after the check that there is a client
+from tests.support.broker_process import BrokerProcess  # noqa: E402
 from tests.support.polling import until  # noqa: E402
 from tests.support.stock_clients import Program  # noqa: E402
 
@@ -27,10 +28,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process = BrokerProcess(tmp_path_factory.mktemp("broker"), interceptors=INTERCEPTORS, entry_metadata_sent=True)
     yield process
     process.close()
-
-
-def path_of(topic: str, suffix: str = "") -> str:
-    return f"/admin/v2/persistent/public/default/{topic.rsplit('/', 1)[1]}{suffix}"
 
 
 def publish(client: Any, topic: str, count: int) -> list[Any]:

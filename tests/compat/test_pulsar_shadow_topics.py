@@ -7,7 +7,8 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
+from tests.compat.conftest import path_of  # noqa: E402  after the check that there is a client
+from tests.support.broker_process import BrokerProcess  # noqa: E402
 
 pytestmark = pytest.mark.compat
 RECEIVE_MS = 60_000
@@ -23,10 +24,6 @@ def client(python_client: Any) -> Any:
 @pytest.fixture
 def source() -> str:
     return f"{PREFIX}source-{next(_names)}"
-
-
-def path_of(topic: str, suffix: str = "") -> str:
-    return f"/admin/v2/persistent/public/default/{topic.rsplit('/', 1)[1]}{suffix}"
 
 
 def shadow_of(broker: BrokerProcess, source: str) -> str:
