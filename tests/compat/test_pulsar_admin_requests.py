@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from typing import Any
-from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -29,13 +28,6 @@ def topic() -> str:
     return f"persistent://public/default/r{next(_names)}"
 
 
-def refused(broker: BrokerProcess, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    """Return code and reason of a refusal."""
-    with pytest.raises(HTTPError) as failure:
-        broker.rest(method, path, body)
-    return failure.value.code, json.loads(failure.value.read())["reason"]
-
-
 def message(broker: BrokerProcess, path: str) -> tuple[bytes, dict[str, str]]:
     """Return body and headers of a message."""
     with urlopen(broker.http + path) as response:
@@ -56,14 +48,14 @@ def test_messages_are_shown_by_position_and_by_id(broker: BrokerProcess, client:
     body, headers = message(broker, path_of(topic, "/subscription/s/position/2"))
     assert (body, json.loads(headers["X-Pulsar-PROPERTY"])) == (b"2", {"n": "2"})
     assert headers["X-Pulsar-Message-ID"] == f"{ids[2].ledger_id()}:{ids[2].entry_id()}"
-    assert refused(broker, "GET", path_of(topic, "/subscription/s/position/3")) == (404, "Message not found")
-    assert refused(broker, "GET", path_of(topic, "/subscription/none/position/1"))[0] == 404
+    assert broker.refused("GET", path_of(topic, "/subscription/s/position/3")) == (404, "Message not found")
+    assert broker.refused("GET", path_of(topic, "/subscription/none/position/1"))[0] == 404
     assert message(broker, path_of(topic, "/examinemessage?initialPosition=earliest&messagePosition=1"))[0] == b"0"
     assert message(broker, path_of(topic, "/examinemessage?initialPosition=latest&messagePosition=1"))[0] == b"2"
     ledger = ids[1].ledger_id()
     assert message(broker, path_of(topic, f"/ledger/{ledger}/entry/1"))[0] == b"1"
-    assert refused(broker, "GET", path_of(topic, f"/ledger/{ledger}/entry/3")) == (404, "Message id not found")
-    assert refused(broker, "GET", path_of(topic, f"/ledger/{ledger + 99}/entry/0")) == (404, "Message id not found")
+    assert broker.refused("GET", path_of(topic, f"/ledger/{ledger}/entry/3")) == (404, "Message id not found")
+    assert broker.refused("GET", path_of(topic, f"/ledger/{ledger + 99}/entry/0")) == (404, "Message id not found")
     assert broker.rest("GET", path_of(topic, "/messageid/0"))["entryId"] == 0
     assert broker.rest("GET", path_of(topic, "/messageid/99999999999999"))["entryId"] == 2
 
@@ -149,9 +141,9 @@ def test_properties_of_a_topic_are_kept(broker: BrokerProcess, topic: str, parti
         broker.rest("PUT", path_of(topic, "/unload"))
     broker.rest("DELETE", path_of(topic, "/properties?key=a"))
     assert broker.rest("GET", path_of(topic, "/properties")) == {"b": "2"}
-    assert refused(broker, "PUT", path_of(topic, "/properties"), {"quire.x": "1"})[0] == 412
-    assert refused(broker, "PUT", path_of(topic, "/properties"), {"x": 1})[0] == 412
-    assert refused(broker, "PUT", path_of(topic, "/properties"), {"x": "1" * 70_000})[0] == 412
+    assert broker.refused("PUT", path_of(topic, "/properties"), {"quire.x": "1"})[0] == 412
+    assert broker.refused("PUT", path_of(topic, "/properties"), {"x": 1})[0] == 412
+    assert broker.refused("PUT", path_of(topic, "/properties"), {"x": "1" * 70_000})[0] == 412
 
 
 def test_properties_and_the_replicated_flag_of_a_subscription_are_kept(
@@ -180,16 +172,16 @@ def test_quotas_are_accepted_as_texts(broker: BrokerProcess) -> None:
     broker.rest("POST", f"{path}/backlogQuota", {"limit": "10240", "limitTime": "-1", "policy": "producer_exception"})
     stored = broker.rest("GET", f"{path}/backlogQuotaMap")["destination_storage"]
     assert (stored["limitSize"], stored["limitTime"]) == (10240, -1)
-    assert refused(broker, "POST", f"{path}/backlogQuota", {"limit": "10K", "policy": "producer_exception"})[0] == 412
+    assert broker.refused("POST", f"{path}/backlogQuota", {"limit": "10K", "policy": "producer_exception"})[0] == 412
 
 
 def test_settings_in_force_are_shown_and_some_are_changed(broker: BrokerProcess, client: Any, topic: str) -> None:
     root = "/admin/v2/brokers/configuration"
     shown = broker.rest("GET", f"{root}/runtime")
     assert (shown["clusterName"], shown["maxUnackedMessagesPerConsumer"]) == ("standalone", "50000")
-    code, reason = refused(broker, "POST", f"{root}/maxUnackedMessagesPerConsumer/7")
+    code, reason = broker.refused("POST", f"{root}/maxUnackedMessagesPerConsumer/7")
     assert (code, "restart it" in reason) == (412, True)
-    assert "integer from 0" in refused(broker, "POST", f"{root}/maxPublishRatePerTopicInMessages/many")[1]
+    assert "integer from 0" in broker.refused("POST", f"{root}/maxPublishRatePerTopicInMessages/many")[1]
     assert "maxPublishRatePerTopicInMessages" in broker.rest("GET", root)
     publish(client, topic, 1)
     broker.rest("POST", f"{root}/maxPublishRatePerTopicInMessages/5")
