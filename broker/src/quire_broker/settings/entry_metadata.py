@@ -29,7 +29,7 @@ def parse_interceptors(text: str) -> EntryMetadataSettings:
     for name in names:
         if name not in (_TIMESTAMP, _INDEX):
             raise ValueError(
-                f"brokerEntryMetadataInterceptors names {name[:200]!r}; a broker here has {_PACKAGE}{_TIMESTAMP} and "
+                f"it names {name[:200]!r}; a broker here has {_PACKAGE}{_TIMESTAMP} and "
                 f"{_PACKAGE}{_INDEX}, and cannot load other classes of Java: remove it"
             )
     return EntryMetadataSettings(timestamp=_TIMESTAMP in names, index=_INDEX in names)
