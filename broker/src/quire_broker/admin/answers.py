@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -89,13 +90,14 @@ async def answer_in_pieces(request: web.Request, pieces: Iterable[str]) -> web.S
     if request.method == "HEAD":
         return response
     found, began_s = bytearray(), loop.time()
-    for piece in pieces:
-        found += piece.encode()
-        if loop.time() - began_s >= SLICE_S:
-            await response.write(bytes(found))
-            await asyncio.sleep(0)
-            found, began_s = bytearray(), loop.time()
-    await response.write_eof(bytes(found))
+    with suppress(ConnectionError):  # the client has disconnected
+        for piece in pieces:
+            found += piece.encode()
+            if loop.time() - began_s >= SLICE_S:
+                await response.write(bytes(found))
+                await asyncio.sleep(0)
+                found, began_s = bytearray(), loop.time()
+        await response.write_eof(bytes(found))
     return response
 
 
