@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from quire_broker.admin.answers import answer, answer_in_pieces, done
-from quire_broker.admin.context import broker_of, bundles_of, settled
+from quire_broker.admin.context import broker_of, bundles_of
 from quire_broker.admin.counters import counters
 from quire_broker.admin.descriptions import Query, described
 from quire_broker.admin.non_persistent import unstored_stats
@@ -19,7 +19,7 @@ from quire_broker.balancing.bundle_counts import AnyTopic
 from quire_broker.balancing.load_report import BundleStats
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleName
 from quire_broker.balancing.plan.shedding import Move, SheddingPlan
-from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, ServiceNotReadyError
+from quire_broker.errors import NotAllowedError, NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName
 from quire_broker.ownership.owners import Bundle
 from quire_broker.policies.bundles import Bundles
@@ -185,9 +185,7 @@ async def split(request: web.Request) -> web.Response:
         stats = await _stats(broker, own)
         await broker.balancing.splitter.split(own, stats, "asked for by an administrator", algorithm)
 
-    await settled(lambda: broker.parts.lookups.find_bundle(bundle))
-    if not await on_bundles(request, [bundle], work, suffix="/split"):
-        raise ConflictError(f"{bundle} has no owner, and no broker could take it; try again")
+    await on_bundles(request, [bundle], work, suffix="/split", take=True)
     return done()
 
 

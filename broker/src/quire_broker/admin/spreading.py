@@ -6,6 +6,7 @@ Some parts may fail while others are done. The error then names them, so that th
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -110,14 +111,16 @@ async def on_bundles(
     suffix: str,
     query: Mapping[str, str] | None = None,
     root: str = "/admin/v2/namespaces",
+    take: bool = False,
 ) -> dict[Bundle, Any]:
-    """Do the work for each bundle that has an owner, there. No bundle is taken; see `on_topics` for the rest."""
-    owners = broker_of(request).owners
+    """Do the work for each bundle at its owner; see `on_topics`. With `take`, a bundle without one gets one first."""
+    broker = broker_of(request)
+    find = broker.parts.lookups.find_bundle if take else partial(broker.owners.owner_of, take=False)
     method, asked, body = await _sent(request, method, query)
 
     def part(bundle: Bundle) -> Part:
         call = Call(method, f"{root}/{bundle}{suffix}{asked}", body)
-        return Part(str(bundle), lambda: owners.owner_of(bundle, take=False), lambda: work(bundle), call)
+        return Part(str(bundle), partial(find, bundle), partial(work, bundle), call)
 
     parts = {bundle: part(bundle) for bundle in bundles}
     found, _ = await _spread(request, list(parts.values()), "bundles", ())

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +118,17 @@ async def test_other_tasks_run_while_the_stats_of_topics_are_listed(
     assert len(set(seen)) == len(names), "the event loop went round between any two topics"
 
 
-async def test_a_free_bundle_is_taken_and_split(pair: BrokerWorld) -> None:
-    status, answer = 409, None
-    while status == 409:  # until a leader assigns bundles
-        status, answer = await ask(pair, 0, f"{NAMESPACE}/0x00000000_0x10000000/split", "PUT")
-    assert status == 204, answer
-    _, bundles = await ask(pair, 1, f"{NAMESPACE}/bundles")
-    assert "0x08000000" in bundles["boundaries"]
+async def test_free_bundles_are_taken_and_split_by_brokers_of_the_leaders_choice(pair: BrokerWorld) -> None:
+    _, before = await ask(pair, 0, f"{NAMESPACE}/bundles")
+    bounds = before["boundaries"]
+    for low, high in pairwise(bounds):
+        status, answer = await ask(pair, 0, f"{NAMESPACE}/{low}_{high}/split", "PUT")
+        assert status == 204, answer
+    assert all(broker.owners.held for broker in pair.brokers)
+    _, after = await ask(pair, 0, f"{NAMESPACE}/bundles")
+    while after["numBundles"] != 2 * before["numBundles"]:  # the broker notices splits of the other a little later
+        _, after = await ask(pair, 0, f"{NAMESPACE}/bundles")
+    assert set(bounds) < set(after["boundaries"])
 
 
 async def test_the_load_report_is_that_of_the_broker(pair: BrokerWorld) -> None:
