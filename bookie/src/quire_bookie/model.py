@@ -4,10 +4,12 @@ The terms are those of BookKeeper's protocol (ensemble E, write quorum Qw, ack q
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from struct import unpack_from
 from typing import NewType, TypeAlias
+
+from quire_bookie.dataclass import dataclass
 
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)

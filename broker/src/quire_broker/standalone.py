@@ -12,11 +12,12 @@ and restarted on its data: it replays the journal, which is required after such 
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from quire_bookie import limits as bookie_limits
 from quire_bookie.client import LedgerClient
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock

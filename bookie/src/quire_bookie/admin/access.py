@@ -12,7 +12,7 @@ Never logs a token.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -20,6 +20,7 @@ from aiohttp.typedefs import Middleware
 from quire_bookie.admin.answers import Handler, failure
 from quire_bookie.admin.origin import AllowedHosts, authorization_of, refusal_of_origin
 from quire_bookie.admin.routes import ROUTES, Need, route_of
+from quire_bookie.dataclass import dataclass
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, subject_of
 from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TOKEN_PLUGIN

@@ -6,9 +6,9 @@ since it asked last. Reads no clock and no counter itself.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metrics import quantile_s
 
 SPAN_S = 60.0

@@ -6,12 +6,12 @@ site can send are refused: by their origin, and by body types that a browser sen
 
 import ipaddress
 import logging
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from quire_bookie.admin.answers import Handler, failure
+from quire_bookie.dataclass import dataclass
 
 _log = logging.getLogger("quire.admin")
 

@@ -12,13 +12,14 @@ Adopting a ledger fences it: a client that still writes to it has to be stopped 
 
 import contextlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import BookieQuestions
 from quire_bookie.backup.review import ADOPTED, missing
 from quire_bookie.client.reading.ledger_reader import LedgerReader
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError, NoSuchLedgerError, UnauthorizedError
 from quire_bookie.metadata.store import Versioned
 from quire_bookie.model import (

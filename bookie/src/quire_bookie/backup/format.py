@@ -14,11 +14,12 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata.store import Node

@@ -5,10 +5,11 @@ protocol. Changes nothing.
 import asyncio
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Any, Final, Self
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BookieUnavailableError,
     LedgerError,

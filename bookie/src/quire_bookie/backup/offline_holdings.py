@@ -4,8 +4,9 @@ journals, and the identities of these bookies, by the cookies in their folders.
 Only reads. A folder that cannot be read is reported, never treated as empty.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import QuireError, StartupError
 from quire_bookie.journal.inspect import inspect_journal

@@ -8,12 +8,13 @@ ends. Never writes a ledger.
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quire_bookie.backup.counters import high_of, reserve_puts
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.restore import HIGH_MARGIN
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataUnknownError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH

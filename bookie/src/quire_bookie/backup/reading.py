@@ -1,7 +1,6 @@
 """Lists, checks and reads backups. Never writes."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from quire_bookie.backup.counters import is_counter
 from quire_bookie.backup.format import (
@@ -16,6 +15,7 @@ from quire_bookie.backup.format import (
     decode_part,
     is_backup_name,
 )
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataError, ObjectMissingError
 from quire_bookie.metadata.contract import check_value, is_key
 from quire_bookie.metadata.store import Node

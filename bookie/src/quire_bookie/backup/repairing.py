@@ -10,12 +10,12 @@ cookies. The metadata then names no ledger.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from quire_bookie.backup.counters import COUNTER_MARGIN, high_of, high_path, highest_high
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.offline_holdings import OfflineHoldings
 from quire_bookie.backup.restore import HIGH_MARGIN
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH
 from quire_bookie.metadata.cookies import Cookie, encode_cookie

@@ -13,7 +13,7 @@ with a high half that was never in use; `settling` decides which ids follow. Nev
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from quire_bookie.backup.counters import (
@@ -25,6 +25,7 @@ from quire_bookie.backup.counters import (
 )
 from quire_bookie.backup.format import BackupError, DamagedBackupError, Manifest
 from quire_bookie.backup.reading import read_nodes
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import BadVersionError, MetadataUnknownError
 from quire_bookie.limits import KIB, METADATA_TRANSACTION_OPERATIONS_MAX

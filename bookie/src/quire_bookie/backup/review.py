@@ -13,12 +13,12 @@ Only a ledger whose last entries do not match is examined closely; the others ar
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
 from quire_bookie.backup.holdings import BookieQuestions, Held, Holdings
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState

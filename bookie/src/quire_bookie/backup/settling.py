@@ -6,7 +6,6 @@ and brokers wait.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie.backup.counters import (
@@ -19,6 +18,7 @@ from quire_bookie.backup.counters import (
 from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.holdings import Holdings
 from quire_bookie.backup.review import Difference, Kind, Review
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.collection_hold import HOLD_PATH

@@ -7,7 +7,6 @@ deletes only backups of the same cluster, and only after the new one was read ba
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from quire_bookie import __version__
@@ -24,6 +23,7 @@ from quire_bookie.backup.format import (
     encode_record,
 )
 from quire_bookie.backup.reading import list_backups, verify
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataUnavailableError

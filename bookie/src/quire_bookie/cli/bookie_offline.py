@@ -6,7 +6,7 @@ Owns arguments, tables and exit codes; `journal.inspect` and `storage.inspect` r
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,7 @@ from quire_bookie.cli.output import say
 from quire_bookie.cli.progress import progress
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.cli.tables import Output, OutputOption, print_data, print_table
+from quire_bookie.dataclass import dataclass
 
 if TYPE_CHECKING:
     from quire_bookie.env.disk import Disk

@@ -10,10 +10,11 @@ Other users of a machine can read the flags of a command.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:

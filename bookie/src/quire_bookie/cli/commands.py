@@ -3,12 +3,13 @@
 Each command module receives `Commands` and adds its commands. `main` builds the tree.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import typer
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:

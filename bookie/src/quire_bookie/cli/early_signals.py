@@ -7,7 +7,8 @@ Without this, the first process of a container would ignore them: the system del
 import contextlib
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from quire_bookie.dataclass import dataclass
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,9 +1,9 @@
 """Judges what `quire doctor` measured, and recommends changes. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.host_facts import DiskFacts, HostFacts
 
 FREE_SHARE_MIN = 0.10

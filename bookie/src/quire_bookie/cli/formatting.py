@@ -11,9 +11,9 @@ folders then become a new bookie with a new id.
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import MetadataFormatError, NodeMissingError, StartupError
 from quire_bookie.journal.mark import MARK_NAME

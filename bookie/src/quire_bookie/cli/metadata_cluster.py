@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate
@@ -19,6 +18,7 @@ from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.settings import ConfigFile, Settings, load_settings
 from quire_bookie.cli.tables import json_for_terminal
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError, QuireError
 
 if TYPE_CHECKING:

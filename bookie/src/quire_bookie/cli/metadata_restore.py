@@ -5,7 +5,6 @@ Owns arguments, tables and confirmations; the steps are in `quire_bookie.backup`
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +28,7 @@ from quire_bookie.cli.metadata_cluster import (
 )
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import print_table
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:

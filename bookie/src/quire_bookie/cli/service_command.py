@@ -8,7 +8,6 @@ import gc
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,6 +18,7 @@ from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.early_signals import early_signals
 from quire_bookie.cli.service_options import EventLoop, LogFormat, LogLevel
 from quire_bookie.cli.settings import load_settings
+from quire_bookie.dataclass import dataclass
 
 if TYPE_CHECKING:  # imported when settings are loaded
     from quire_bookie.config.sources import ProcessConfig

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ import typer
 from rich.cells import cell_len, chop_cells
 
 from quire_bookie.control_characters import ACTED_ON, cell_for_terminal, for_terminal
+from quire_bookie.dataclass import dataclass
 
 _GAP = "  "
 _NARROWEST = 2

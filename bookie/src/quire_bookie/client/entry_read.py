@@ -9,13 +9,14 @@ Uses no futures and no tasks, because many reads run at once.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.client.ledger_entry import LedgerEntry
 from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.speculation import Speculation
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError, NoSuchEntryError, NoSuchLedgerError, QuorumError
 from quire_bookie.model import ENTRY_HEADER_BYTES, BookieId, Buffer, DigestType, EntryId, LedgerId
 from quire_bookie.quorum.recovery_plan import EntrySearch, Verdict

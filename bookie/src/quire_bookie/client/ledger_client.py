@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Self
 
 from quire_bookie.client.bookie_choice import BookieChoice
@@ -24,6 +23,7 @@ from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity
 from quire_bookie.client.writing.deferred_writer import DeferredSyncWriter
 from quire_bookie.client.writing.ledger_writer import LedgerWriter
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance, SystemChance
 from quire_bookie.env.clock import SystemClock, WallClock
 from quire_bookie.env.own_links import OwnLinks

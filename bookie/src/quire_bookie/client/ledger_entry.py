@@ -1,9 +1,9 @@
 """One entry as returned to a reader, and entries as bookies store them. Values only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.wire.packed_entries import stored_bytes
 

@@ -1,12 +1,13 @@
 """The value that the writer, the readers and the recovery of one ledger share."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quire_bookie.client.bookie_choice import Replacements
 from quire_bookie.client.entry_read import ReadWay
 from quire_bookie.client.hole_marks import Marks
 from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.links.bound_links import BoundLinks
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.ledgers import LedgerNodes
 from quire_bookie.model import DigestType, LedgerId
 from quire_bookie.settings.client import ClientSettings

@@ -5,8 +5,8 @@ is tried again after a while. Decides only the order in which bookies are read, 
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import KIB, READ_FAILURE_AVOIDED_S, REPLICA_LATENCY_REMEMBERED_S, REPLICA_SLOW_S
 from quire_bookie.model import BookieId
 

@@ -7,13 +7,14 @@ remedy.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from quire_bookie.config.files import PROPERTIES, parse_file
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import Setting, settings_of
 

@@ -8,9 +8,9 @@ Nothing here blocks the event loop.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 
 

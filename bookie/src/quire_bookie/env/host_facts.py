@@ -9,9 +9,9 @@ import platform
 import resource
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.durable import sync_data
 
 SYNCS = 20

@@ -5,8 +5,8 @@ A process without a free handle cannot create a journal file or an entry log, so
 
 import contextlib
 import resource
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import OPEN_FILES_MAX, OPEN_FILES_OF_OUR_OWN_MIN
 
 

@@ -11,11 +11,11 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quire_bookie.control_characters import is_role
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.tls import TlsFiles

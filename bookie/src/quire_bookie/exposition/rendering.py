@@ -10,7 +10,6 @@ response; those in two formats take turns.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client.exposition import choose_encoder, generate_latest
@@ -20,6 +19,7 @@ from prometheus_client.registry import Collector as Collector
 from prometheus_client.registry import CollectorRegistry
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.exposition.families import PublishedCounterFamily
 
 SKIPPED = "quire_metrics_skipped_values"

@@ -9,8 +9,8 @@ Files may differ in length, which each header records: the first file of a start
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DiskFullError, JournalDamagedError
 from quire_bookie.journal.format import (

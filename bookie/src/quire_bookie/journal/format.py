@@ -19,10 +19,10 @@ Owns these bytes. Must never decide what an invalid group means; that is `replay
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 
 HEADER_BLOCK_BYTES = 4096

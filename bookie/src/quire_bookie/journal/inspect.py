@@ -6,8 +6,9 @@ start no longer needs (`live` is False).
 
 import re
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.journal.format import (
     DATA_START,

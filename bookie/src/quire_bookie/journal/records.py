@@ -16,10 +16,11 @@ checked when it was received.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 from quire_bookie.bulk import encode_body as encode_body
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer, EntryId, LedgerId, Run, RunBatch
 
 _HEAD = struct.Struct("<B3xIq")

@@ -18,8 +18,8 @@ Must never deliver a record of a group whose checksum is wrong, and never skip a
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import JournalDamagedError
 from quire_bookie.journal.files import JournalFiles, LiveFile

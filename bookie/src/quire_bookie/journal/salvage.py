@@ -10,8 +10,8 @@ Must only be used for a bookie that is already in limbo: without limbo a hole is
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError

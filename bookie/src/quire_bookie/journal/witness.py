@@ -24,9 +24,10 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk, JournalFile
 from quire_bookie.errors import JournalDamagedError
 from quire_bookie.journal.format import JournalPosition

@@ -13,9 +13,10 @@ The next group starts as soon as the previous one is durable, with everything qu
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import JournalFile
 from quire_bookie.errors import DiskFullError, JournalPoisonedError, StorageError
 from quire_bookie.journal.format import (

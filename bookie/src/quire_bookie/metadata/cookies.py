@@ -4,10 +4,9 @@ Format, in the store and as `<directory>/current/VERSION`: the line `5`, then Co
 A list of directories is its length and the paths, separated by TAB (journal directories: by a comma).
 """
 
-from dataclasses import dataclass
-
 from google.protobuf import text_format
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BadVersionError,
     MetadataError,

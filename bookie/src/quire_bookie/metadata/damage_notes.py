@@ -8,8 +8,8 @@ ends nor in its list of entries. A note is removed once its entries were found i
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, MetadataUnavailableError, MetadataUnknownError
 from quire_bookie.limits import DAMAGE_RANGES_MAX, METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Node

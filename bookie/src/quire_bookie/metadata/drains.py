@@ -10,9 +10,10 @@ ledgers' metadata, so that any process can continue after a crash at any step.
 
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BadVersionError,
     MetadataFormatError,

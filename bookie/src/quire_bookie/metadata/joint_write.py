@@ -11,10 +11,10 @@ one transaction. It is never written before a part.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataError, MetadataUnknownError
 from quire_bookie.limits import (
     METADATA_JOINT_BYTES_MAX,

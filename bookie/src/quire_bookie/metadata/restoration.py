@@ -9,9 +9,10 @@
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError, NodeMissingError
 from quire_bookie.metadata.store import MetadataStore, Versioned
 from quire_bookie.model import BookieId, LedgerId

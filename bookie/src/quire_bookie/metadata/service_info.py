@@ -5,11 +5,12 @@ Format: BookieServiceInfoFormat in protobuf's binary format. Clients look for th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.proto import nodes_pb2
 from quire_bookie.model import BookieId

@@ -10,9 +10,10 @@ store refuses permanently, is a plain `MetadataError`. A write whose caller was 
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from quire_bookie.dataclass import dataclass
 
 T = TypeVar("T")
 ABSENT = -1

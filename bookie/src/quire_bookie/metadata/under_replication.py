@@ -18,10 +18,10 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from google.protobuf import text_format
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import (
     BadVersionError,

@@ -9,8 +9,9 @@ of a bookie that is drained. The note stays nevertheless.
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.limits import METADATA_UNKNOWN_RETRIES
 from quire_bookie.metadata.store import ABSENT, MetadataStore, Node

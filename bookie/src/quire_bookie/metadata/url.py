@@ -1,8 +1,8 @@
 """Parses the URL of the metadata store."""
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 _ETCD_PORT = 2379

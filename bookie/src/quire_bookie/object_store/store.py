@@ -1,9 +1,9 @@
 """The interface of an object store. Independent of the storage service."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 
 

@@ -6,9 +6,9 @@ and auto-recovery choose bookies by the same groups, as stock brokers do.
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import BookieId
 
 DEFAULT_GROUP: Final = "default"

@@ -10,9 +10,10 @@ because the order of a set of strings differs between processes.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.errors import NotEnoughBookiesError
 from quire_bookie.model import BookieId

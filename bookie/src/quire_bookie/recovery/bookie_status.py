@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.recovery_controls import RecoveryControls
 from quire_bookie.model import BookieId, LedgerMetadata

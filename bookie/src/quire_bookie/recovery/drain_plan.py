@@ -6,8 +6,9 @@ then leave too few bookies.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import DRAIN_NAMED_MAX
 from quire_bookie.metadata.drains import Drain, Progress, Wish
 from quire_bookie.model import BookieId, LedgerId, LedgerMetadata, LedgerState

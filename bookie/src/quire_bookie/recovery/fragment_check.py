@@ -15,10 +15,10 @@ whose machine died stays registered until its session ends, and each read of it 
 
 import asyncio
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import Enum
 
 from quire_bookie.client.ledger_handle import LedgerHandle
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import (
     BookieIoError,

@@ -7,12 +7,13 @@ stored byte for byte. Reading continues while earlier batches are on their way t
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.range_read import RangeReader
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import REPLICATION_BATCHES_IN_FLIGHT

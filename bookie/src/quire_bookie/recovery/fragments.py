@@ -5,8 +5,8 @@ one of a closed ledger. Each position of its ensemble stores the ids whose write
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import LACKING_RANGES_MAX
 from quire_bookie.model import BookieId, EntryId, LedgerMetadata, LedgerState
 from quire_bookie.quorum.write_set import holds

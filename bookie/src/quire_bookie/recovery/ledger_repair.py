@@ -16,7 +16,6 @@ stay as they are.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
@@ -24,6 +23,7 @@ from typing import TypeAlias
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.lac_read import last_entries, read_lac
 from quire_bookie.client.recovery import recover_ledger
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import (
     BookieIoError,

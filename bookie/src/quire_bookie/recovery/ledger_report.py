@@ -4,9 +4,10 @@ Works piece by piece, so that neither memory nor a response grows with the ledge
 """
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quire_bookie.client.reading.lac_read import read_lac
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerState
 from quire_bookie.recovery.access import ClusterAccess

@@ -1,10 +1,10 @@
 """Checks the entries that a bookie reported as damaged, which a normal check does not read. Only reads."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.reading.lac_read import read_lac
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError, QuorumError
 from quire_bookie.limits import CHECK_READS_AT_ONCE
 from quire_bookie.metadata.damage_notes import DamageNote

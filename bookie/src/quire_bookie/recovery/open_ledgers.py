@@ -9,9 +9,9 @@ entries keeps its mark until its writer closes it: brokers do so.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import OPEN_TAIL_RETRY_S, REPLICATION_REMEMBERED_MAX
 from quire_bookie.metadata.under_replication import Mark
 from quire_bookie.model import BookieId, EntryId, LedgerId, Segment

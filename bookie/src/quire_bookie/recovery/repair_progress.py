@@ -5,8 +5,8 @@ one that the auditor checks, is ignored.
 """
 
 import asyncio
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import LedgerId
 
 

@@ -6,12 +6,12 @@ connection, a refusal or a timeout fails every batch under way. After ETOOMANYRE
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from quire_bookie.bulk import encode_copies, encode_stored
 from quire_bookie.client.ledger_entry import LedgerEntry, StoredRun
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.links.bookie_link import Purpose
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import BookieUnavailableError, LedgerError, TooManyRequestsError
 from quire_bookie.model import BookieId, Buffer, DigestType, EntryId

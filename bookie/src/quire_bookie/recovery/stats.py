@@ -1,6 +1,6 @@
 """Counters of auto-recovery since its process began. Plain numbers; readers render them."""
 
-from dataclasses import dataclass
+from quire_bookie.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import partial
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory

@@ -1,8 +1,9 @@
 """Combines the settings of a bookie's parts, and counts what it serves."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metrics import LatencyHistogram
 from quire_bookie.model import BookieId
 from quire_bookie.settings.collection import GarbageCollectionSettings

@@ -1,8 +1,9 @@
 """Declares the settings of garbage collection: interval, fuse, quarantine and superfluous copies."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import MILLISECONDS, setting
 

@@ -1,9 +1,9 @@
 """Declares the settings of compaction."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import MILLISECONDS, setting
 

@@ -7,10 +7,11 @@ The field has the unit that the code needs, bytes or seconds. The key has the un
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from os.path import abspath
 from typing import Any, Final, TypeVar, get_type_hints
+
+from quire_bookie.dataclass import dataclass
 
 T = TypeVar("T")
 _METADATA = "setting"

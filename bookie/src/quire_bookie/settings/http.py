@@ -1,8 +1,7 @@
 """Declares the limits of connections to an HTTP port."""
 
-from dataclasses import dataclass
-
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MILLISECONDS, setting
 
 

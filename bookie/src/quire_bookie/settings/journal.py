@@ -1,8 +1,7 @@
 """Declares the settings of the journal."""
 
-from dataclasses import dataclass
-
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import MEBIBYTES, setting
 

@@ -1,7 +1,8 @@
 """Declares the settings of the connection to the metadata store."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import (
     METADATA_CONNECT_TIMEOUT_S,

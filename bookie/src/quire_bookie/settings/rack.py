@@ -1,8 +1,7 @@
 """Declares where a bookie finds its rack."""
 
-from dataclasses import dataclass
-
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import absolute, setting
 
 

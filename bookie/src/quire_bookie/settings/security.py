@@ -1,10 +1,11 @@
 """Declares the settings of a bookie for TLS, authentication and limits on connections."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_bookie.settings.tls import TlsFiles

@@ -1,9 +1,9 @@
 """Declares from which duration on an operation is logged as slow."""
 
-from dataclasses import dataclass
 from math import inf
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MILLISECONDS, setting
 
 

@@ -1,8 +1,9 @@
 """Declares the files of TLS, and how a ledger client secures its connections."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import TLS_REFRESH_S
 

@@ -1,8 +1,9 @@
 """Declares the settings of token verification."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 

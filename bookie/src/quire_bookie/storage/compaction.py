@@ -19,9 +19,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol, TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.env.space_reserve import SpaceReserve
 from quire_bookie.errors import DamagedError, DiskFullError, QuireError, StorageError

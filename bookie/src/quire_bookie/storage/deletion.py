@@ -10,9 +10,9 @@ held and fenced. A ledger that is gone from the cluster is never revived. A fail
 """
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DiskFullError
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.flush_worker import FlushWorker

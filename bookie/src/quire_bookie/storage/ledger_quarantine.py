@@ -24,12 +24,13 @@ automatically.
 import logging
 import struct
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any, Final
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError, NoSuchLedgerError

@@ -1,9 +1,9 @@
 """The components of one storage, built in the order of their dependencies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk

@@ -13,10 +13,10 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie.bulk import check_records
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import EntryId, LedgerId
 from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT
 

@@ -9,9 +9,10 @@ for the entries that the index has there, or else for the entries that the log's
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError

@@ -1,7 +1,8 @@
 """Counts what the storage does, for the metrics."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metrics import LatencyHistogram
 
 

@@ -7,9 +7,9 @@ line and a count. Never logs content of the file.
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 
 if TYPE_CHECKING:

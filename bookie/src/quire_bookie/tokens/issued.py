@@ -5,13 +5,14 @@ The issuer and the key that a token names only choose among trusted keys. The al
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from quire_bookie.control_characters import is_role
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import ROLE_CHARACTERS_MAX
 from quire_bookie.tokens.checks import TokenError, TokenGrant, check_times, claims_of, end_ms_of
 

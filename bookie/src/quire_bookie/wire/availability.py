@@ -11,10 +11,10 @@ Source of the format: BookKeeper's protocol, AvailabilityOfEntriesOfLedger.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer, EntryId
 

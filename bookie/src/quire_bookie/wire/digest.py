@@ -13,10 +13,10 @@ import hmac
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quire_bookie.bulk import check_entries
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DigestMismatchError
 from quire_bookie.model import ENTRY_HEADER_BYTES, Buffer, DigestType, EntryId, LedgerId
 

@@ -7,9 +7,10 @@ consecutive entries of one ledger that were sent with the same key and flags, so
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer, EntryId, IdReport, LedgerId, Run, RunRow, run_of
 from quire_bookie.wire.status import Status, error_of
 

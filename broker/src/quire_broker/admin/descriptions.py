@@ -5,10 +5,10 @@ Schemas are those of OpenAPI 3.0.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from quire_bookie.admin.answers import Handler
+from quire_bookie.dataclass import dataclass
 
 Schema: TypeAlias = Mapping[str, Any]
 H = TypeVar("H", bound=Handler)

@@ -10,7 +10,6 @@ import asyncio
 import json
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,6 +20,7 @@ from yarl import URL
 
 from quire_bookie.admin.answers import RefusedError
 from quire_bookie.admin.origin import PROXIED
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.bounded_body import IDENTITY, read_body
 from quire_bookie.env.tls import TlsContext, client_context
 from quire_bookie.errors import PeerProtocolError

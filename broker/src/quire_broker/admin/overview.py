@@ -11,11 +11,11 @@ A topic that is not loaded here has the counts of its closed ledgers, no positio
 import asyncio
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.admin.answers import answer_in_pieces, flag, object_pieces
 from quire_broker.admin.context import broker_of, namespace_of, policies_of
 from quire_broker.admin.descriptions import BOOLEAN, OBJECT, Query, described

@@ -5,7 +5,6 @@ Some parts may fail while others are done. The error then names them, so that th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -13,6 +12,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
 from quire_broker.admin.answers import code_of
 from quire_broker.admin.context import (

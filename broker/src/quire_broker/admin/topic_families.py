@@ -4,7 +4,7 @@ Both are collected in pieces, since there may be hundreds of thousands of values
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from itertools import islice
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from prometheus_client.metrics_core import Metric
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.exposition.families import Kind, pieces
 from quire_bookie.exposition.rendering import PAUSE
 from quire_broker.policies.backlog_quota import NO_LIMIT

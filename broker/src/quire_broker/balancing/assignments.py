@@ -21,9 +21,9 @@ costs balance and never an owner. The leader removes an assignment when its bund
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataFormatError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import ABSENT, EventKind, MetadataStore, Node

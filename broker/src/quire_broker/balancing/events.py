@@ -2,9 +2,9 @@
 
 import logging
 from collections import Counter, deque
-from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 
 EVENTS_MAX = 200

@@ -6,8 +6,9 @@ count a bundle twice, or one that was given to another broker since.
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.candidates import Rules
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad
 from quire_broker.balancing.plan.placement import Pending

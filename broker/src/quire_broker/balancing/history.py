@@ -7,8 +7,9 @@ A bundle without owner has no report: from this its weight is known. A sample is
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries
 from quire_bookie.metadata.store import Delete, EventKind, MetadataStore

@@ -8,10 +8,11 @@ loop does its work. `lastStats` and `bundles` have the most loaded bundles only,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import nlargest
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import MIB
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleLoad, BundleName, weight
 from quire_broker.ownership.registration import DRAINING

@@ -8,7 +8,7 @@ import asyncio
 import struct
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +19,7 @@ from quire_bookie.cli.output import say
 from quire_bookie.cli.refusals import MissingError
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask
 from quire_bookie.cli.tables import Output, OutputOption, print_one
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.machine import process_cpu_s

@@ -9,12 +9,12 @@ import contextlib
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from quire_bookie.cli.client_access import client_access
 from quire_bookie.cli.refusals import DeniedError, MissingError, NoAnswerError, RefusedError
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError, PeerProtocolError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker.errors import ServerError

@@ -3,10 +3,10 @@
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 
 from quire_bookie.cli.rest import DEFAULT_HTTP
+from quire_bookie.dataclass import dataclass
 from quire_broker.cli.traffic import DEFAULT_URL
 from quire_broker.ownership.owners import BrokerUrls
 

@@ -2,11 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from quire_bookie.cli.refusals import MissingError
 from quire_bookie.cli.rest import get
+from quire_bookie.dataclass import dataclass
 from quire_broker.cli.admin_paths import topic_path
 from quire_broker.names import TopicName
 

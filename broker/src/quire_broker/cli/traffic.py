@@ -7,7 +7,6 @@ import stat
 import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ import typer
 from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import Output, OutputOption
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
 from quire_broker.cli.messages import print_message

@@ -12,9 +12,9 @@ longer than about a millisecond at a time on the event loop: a large batch is un
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.side_thread import SideThread
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import MIB

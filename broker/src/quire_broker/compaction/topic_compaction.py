@@ -5,8 +5,8 @@ A run that is stopped, by an unload or a crash, leaves the former compacted ledg
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.side_thread import SideThread

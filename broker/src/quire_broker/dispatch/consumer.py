@@ -4,9 +4,10 @@ Never chooses the consumer of an entry and never changes the cursor: dispatchers
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.dispatch.delivery import ConsumerLink, ConsumerSpec
 from quire_broker.dispatch.permits import MessagesPerEntry, granted
 from quire_broker.managed_ledger.position import Position

@@ -5,9 +5,10 @@ implements `EntryCursor` and `EntryLedger`, which describe only the part that di
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Moved, SubscriptionType

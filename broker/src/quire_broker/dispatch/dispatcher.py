@@ -13,8 +13,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError

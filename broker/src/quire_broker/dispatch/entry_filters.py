@@ -11,10 +11,11 @@ It runs on the event loop. So it must neither wait nor block, and what it takes 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.metadata import entry_points
 from typing import Final, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_broker.errors import NotAllowedError
 from quire_broker.limits import FILTER_PAUSE_MAX_S, FILTER_STEP_S, FILTERS_MAX

@@ -7,9 +7,9 @@ entries were delivered, so that thousands of subscriptions do not hold the loop.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.dispatch.delivery import Delivery
 from quire_broker.managed_ledger.position import StoredEntry
 

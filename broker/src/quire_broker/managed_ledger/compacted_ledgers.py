@@ -12,9 +12,9 @@ and property have Pulsar's names, so stock brokers read the same.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError
 from quire_bookie.metadata.store import Operation
 from quire_bookie.model import LedgerId

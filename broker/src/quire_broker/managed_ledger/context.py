@@ -1,7 +1,6 @@
 """The dependencies that the parts of one managed ledger share. Values only; the code that opens it owns them."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import Chance

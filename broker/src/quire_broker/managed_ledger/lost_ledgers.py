@@ -7,11 +7,12 @@ attempt may find all of it in the bucket.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 from urllib.parse import unquote_plus
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError
 from quire_bookie.limits import METADATA_TRANSACTION_OPERATIONS_MAX
 from quire_bookie.metadata import layout

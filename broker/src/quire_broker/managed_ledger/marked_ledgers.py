@@ -14,8 +14,8 @@ replica is whole.
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.rate_limit import RateLimit
 from quire_bookie.errors import MetadataError, QuireError

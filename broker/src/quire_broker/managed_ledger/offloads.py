@@ -12,8 +12,9 @@ bookies' copy must never be deleted before the objects were checked, nor objects
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     ConfigError,
     LedgerError,

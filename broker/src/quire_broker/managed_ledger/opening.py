@@ -13,8 +13,9 @@ prepared ledger (`preparation`) and nodes that were read ahead are checked by th
 import logging
 from asyncio import Task
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BadVersionError,
     LedgerError,

@@ -1,8 +1,9 @@
 """Positions in a managed ledger and the entries at them. Values only."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 from quire_broker.wire.entry import EntrySummary
 

@@ -12,8 +12,8 @@ recovered only if its metadata say that it is closed, which never changes again.
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import NoSuchLedgerError
 from quire_bookie.metadata.store import Check, Node, Operation
 from quire_bookie.model import LedgerId, LedgerState

@@ -4,9 +4,10 @@ The ledger that is (or may be) written counts as empty: only its writer and the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import unquote_plus
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.managed_ledger.cursors.registry import BROKER_CURSORS
 from quire_broker.managed_ledger.list_store import node_path

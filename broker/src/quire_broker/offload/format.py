@@ -15,10 +15,10 @@ names the format's version. It is the format of Apache Pulsar's offloaders for S
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.ledger_metadata import decode_kept_metadata, encode_kept_metadata
 from quire_bookie.model import Buffer, LedgerMetadata, LedgerState

@@ -7,10 +7,10 @@ SegmentMissingError, one with other content SegmentDamagedError, and neither is 
 
 from bisect import bisect_right, insort
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import NoSuchEntryError, ObjectMissingError
 from quire_bookie.limits import MIB
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata

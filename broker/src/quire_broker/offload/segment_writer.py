@@ -6,10 +6,10 @@ The index is written last, so a reader that finds it finds all data. Memory: the
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer, EntryId, LedgerId, LedgerMetadata, LedgerState
 from quire_bookie.object_store.store import ObjectStore
 from quire_broker.errors import OffloadError

@@ -1,9 +1,10 @@
 """Declares when ledgers are offloaded, where to, and how they are written and read. The defaults are Pulsar's."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Literal
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import KIB, MIB
 from quire_bookie.settings.declared import MEBIBYTES, setting

@@ -11,10 +11,11 @@ bucket. Credentials are never part of it: they come from the usual chain of the 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from urllib.parse import urlsplit
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.object_store.store import ObjectStore
 

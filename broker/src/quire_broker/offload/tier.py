@@ -5,8 +5,8 @@ Knows segments and object stores, but no managed ledger. Credentials come from t
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ObjectStoreError
 from quire_bookie.model import LedgerId
 from quire_bookie.object_store.store import ObjectStore

@@ -7,8 +7,8 @@ Windows that several readers need are fetched once. The least recently used are 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.errors import QuireError
 from quire_bookie.model import Buffer

@@ -12,10 +12,10 @@ import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.limits import PATTERN_CHARACTERS_MAX

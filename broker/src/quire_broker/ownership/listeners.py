@@ -5,9 +5,10 @@ a listener only in lookups, which they may send to another broker.
 Nodes have them in the format of stock brokers: {"external": {"brokerServiceUrl": "pulsar://..."}}.
 """
 
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from quire_bookie.dataclass import dataclass
 
 _SCHEMES = ("pulsar", "pulsar+ssl")
 

@@ -10,8 +10,9 @@ addresses, so that the old owner can send clients there before the bundle is tak
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.joint_write import Part
 from quire_bookie.metadata.store import Check, MetadataStore, Node, Put, Watch
 from quire_broker.policies.store import Json, decode_json, encode_json

@@ -24,10 +24,11 @@ Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, MetadataError, MetadataUnknownError, NodeMissingError
 from quire_bookie.metadata.joint_write import JointWrite
 from quire_bookie.metadata.retrying import watch_with_retries, with_retries

@@ -8,9 +8,10 @@ Source: Pulsar's namespace policies.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+from quire_bookie.dataclass import dataclass
 
 QUOTA_KEY = "backlog_quota_map"
 NO_LIMIT = -1

@@ -7,9 +7,10 @@ Source: Pulsar's policies. A value that this broker cannot use deletes nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from quire_bookie.dataclass import dataclass
 
 TOPICS: Final = "inactive_topic_policies"
 SUBSCRIPTIONS: Final = "subscription_expiration_time_minutes"

@@ -5,9 +5,10 @@ before its namespace's, which goes before the broker's. A rate that limits nothi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.policies.fields import FIELDS, flaw_of
 
 PUBLISH: Final = "publishMaxMessageRate"

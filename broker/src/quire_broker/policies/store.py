@@ -15,9 +15,9 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BadVersionError,
     MetadataFormatError,

@@ -7,9 +7,9 @@ serves on.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore

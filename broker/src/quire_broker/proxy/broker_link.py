@@ -4,9 +4,10 @@ A link serves one client: the broker knows it by the original principal of its C
 """
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.secret_file import read_secret

@@ -12,8 +12,8 @@ The number of questions that wait is bounded, for one client and for all. Every 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
 from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_broker import limits

@@ -1,7 +1,8 @@
 """Values that all connections of a proxy share: settings, brokers, credentials, counters."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_broker.proxy.broker_book import BrokerBook

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import socket
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory

@@ -5,11 +5,11 @@ any server that it reaches itself.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from quire_bookie.control_characters import has_control_characters
+from quire_bookie.dataclass import dataclass
 from quire_broker.errors import ServiceNotReadyError
 
 ANY = "*"

@@ -5,11 +5,12 @@ ledger, one per version, the brokers' password           entry 0: SchemaEntry { 
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.names import TopicName
 from quire_broker.schemas.proto import schemas_pb2 as pb

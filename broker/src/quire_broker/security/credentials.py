@@ -5,8 +5,10 @@ caller awaits: nothing blocks the event loop, and a client whose credentials are
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from quire_bookie.dataclass import dataclass
 
 TOKEN = "token"
 BASIC = "basic"

@@ -13,12 +13,13 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import aiohttp
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.bounded_body import IDENTITY, read_body
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.tls import TlsContext, client_context

@@ -1,9 +1,10 @@
 """Settings that secure a broker's ports. Values only; the configuration refuses contradictions."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from quire_bookie import limits as bookie_limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_bookie.settings.http import HttpLimits
 from quire_bookie.settings.tls import TlsFiles

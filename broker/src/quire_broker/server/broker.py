@@ -11,10 +11,11 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from quire_bookie.client import LedgerClient
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings

@@ -7,8 +7,8 @@ shared by clients.
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.tls_socket import TlsSocket
 from quire_bookie.errors import PeerProtocolError

@@ -5,9 +5,9 @@ nothing is delivered before the first FLOW. Commands for a consumer that is gone
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.model import Buffer
 from quire_broker import limits

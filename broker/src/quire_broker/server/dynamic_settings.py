@@ -9,9 +9,10 @@ brokers write the node, too.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.retrying import with_retries
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.declared import settings_of

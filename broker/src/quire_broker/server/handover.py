@@ -17,9 +17,9 @@ believes, so the offer saves time and guarantees nothing.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BadVersionError, MetadataError, QuireError
 from quire_bookie.metadata.joint_write import JointWrite, Place
 from quire_broker.errors import ServiceNotReadyError

@@ -1,7 +1,8 @@
 """Values that all sessions of a broker share: settings, topics, lookup, budget, counters."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock

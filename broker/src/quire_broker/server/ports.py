@@ -5,10 +5,10 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from quire_bookie.admin.listening import listen, port_of
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.tls_socket import Handshakes, TlsSocket
 from quire_bookie.errors import StartupError
 from quire_broker.ownership.listeners import Binding

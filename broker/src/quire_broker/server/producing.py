@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
 from quire_broker.errors import ServiceNotReadyError, TooManyOperationsError, server_error_of

@@ -15,10 +15,10 @@ longer than its limit, the client gets an error, and what the request does after
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_bookie.limits import WAITING_REQUEST_BYTES
 from quire_broker.errors import ServerError, ServiceNotReadyError, server_error_of

@@ -1,7 +1,6 @@
 """Declares the settings of load balancing, with Pulsar's names and defaults where it has them."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MEBIBYTES, MINUTES, PERCENT, setting
 
 RANGE_HALF = "range_equally_divide"

@@ -1,7 +1,6 @@
 """Declares the limits of clients: of one connection, and of all together."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import MIB
 from quire_bookie.settings.declared import MEBIBYTES, setting
 from quire_broker import limits

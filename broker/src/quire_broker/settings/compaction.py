@@ -1,7 +1,6 @@
 """Declares the settings of the compaction of topics."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MEBIBYTES, setting
 from quire_broker import limits
 

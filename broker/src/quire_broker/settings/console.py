@@ -1,7 +1,6 @@
 """Declares the settings of the web console."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import setting
 
 

@@ -1,7 +1,6 @@
 """Declares the settings of dispatch. Comments give Pulsar's names of those that are constants here."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import MIB
 from quire_bookie.settings.declared import setting
 

@@ -1,7 +1,8 @@
 """Names what a broker adds to the entries that it stores."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from quire_bookie.dataclass import dataclass
 
 _TIMESTAMP: Final = "AppendBrokerTimestampMetadataInterceptor"
 _INDEX: Final = "AppendIndexMetadataInterceptor"

@@ -1,7 +1,8 @@
 """Declares the settings of managed ledgers, with Pulsar's defaults."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.limits import FRAME_BYTES_MAX, KIB, METADATA_VALUE_BYTES_MAX, MIB
 from quire_bookie.model import DigestType

@@ -1,8 +1,8 @@
 """Declares the policies of namespaces and topics that set none of their own, with Pulsar's names."""
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import setting
 from quire_broker.limits import DEDUPLICATION_INTERVAL_S, PARTITIONS_MAX

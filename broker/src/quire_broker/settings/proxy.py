@@ -1,7 +1,6 @@
 """Declares the limits of a proxy, under the keys of Pulsar's proxy where it has them."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_broker import limits
 

@@ -1,7 +1,6 @@
 """Declares the rates of topics without a policy, and of a broker as a whole."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import setting
 from quire_broker.policies.rates import DispatchRate, PublishRate, RateLimits, SubscribeRate
 

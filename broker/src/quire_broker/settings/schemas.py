@@ -1,7 +1,6 @@
 """Declares the limits of a schema registry."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import setting
 from quire_broker.limits import SCHEMA_BYTES_MAX, SCHEMA_CHECK_STEPS_MAX, SCHEMA_CHECKS_WAITING_MAX
 

@@ -1,7 +1,6 @@
 """Declares the settings of loaded topics."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import MINUTES, setting
 from quire_broker import limits
 from quire_broker.policies.inactivity import DeleteMode, InactivityRules

@@ -1,7 +1,6 @@
 """Declares the settings of WebSocket producers, consumers and readers, with Pulsar's names."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.limits import MIB
 from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_broker import limits

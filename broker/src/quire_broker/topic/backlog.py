@@ -5,8 +5,8 @@ own cursors are neither counted nor moved. Evicted messages are only acknowledge
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.managed_ledger.backlog_size import bytes_after, end_of_excess
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger

@@ -10,8 +10,9 @@ because of a message that cannot be read now.
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerHoldError, ProducerQuotaError

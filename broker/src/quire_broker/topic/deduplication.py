@@ -10,9 +10,9 @@ It must never forget a persisted id of a connected producer.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.limits import (
     DEDUPLICATION_ENTRIES_INTERVAL,

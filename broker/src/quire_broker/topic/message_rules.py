@@ -4,9 +4,9 @@ The size is that of the entry, with its metadata, as in Pulsar. A chunk of a lar
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.errors import ServerError
 from quire_broker.topic.producers import Refusal
 from quire_broker.wire.entry import peek

@@ -6,8 +6,9 @@ Acknowledgements change nothing, and nothing is delivered twice.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec, Delivery
 from quire_broker.dispatch.dispatcher import DispatchStats, hand_over, size_of

@@ -5,8 +5,8 @@ One that no client has used for `close_after_s` is forgotten: nothing of it coul
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, TopicNotFoundError
 from quire_broker.limits import UNUSED_TOPIC_S

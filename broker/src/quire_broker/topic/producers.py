@@ -7,9 +7,10 @@ would overtake it. A send is never acknowledged before the ledger confirmed it.
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
 from quire_broker.managed_ledger.position import Position

@@ -7,9 +7,9 @@ they send it no more than one entry beyond its permits. A session that makes the
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.permits import entry_cost
 from quire_broker.limits import WEBSOCKET_BUFFER_BYTES, WEBSOCKET_INBOX_BYTES

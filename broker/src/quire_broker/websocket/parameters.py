@@ -1,9 +1,9 @@
 """Query parameters of WebSocket clients, with Pulsar's names and defaults. As in Pulsar, unknown ones are ignored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.compression import Codec
 from quire_broker.limits import WEBSOCKET_NACK_S, WEBSOCKET_QUEUE_MAX, WEBSOCKET_SEND_S

@@ -8,8 +8,8 @@ too late  after `send_timeout_s` the client gets an error; the message may still
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.errors import ServerError
 from quire_broker.names import TopicName
 from quire_broker.server.broker_link import BrokerLink

@@ -11,13 +11,14 @@ It must never interpret a command; the session does.
 """
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from quire_bookie.bulk import take_acks
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.limits import BATCH_MESSAGES_MAX

@@ -7,11 +7,11 @@ Source: spec pulsar-wire, section 4. Encrypted payloads stay encrypted: only the
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.compression import CompressionError, decompress

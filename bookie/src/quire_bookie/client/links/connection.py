@@ -11,11 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from quire_bookie.client.links.bookie_link import AddSink, BatchAnswer, EntryAnswer
 from quire_bookie.client.replica_health import ReplicaHealth
 from quire_bookie.client.security import ClientSecurity, Greeting
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.own_links import Ends, OwnLinks
 from quire_bookie.errors import BookieProtocolError, BookieUnavailableError, LedgerError, PeerProtocolError
 from quire_bookie.limits import KIB

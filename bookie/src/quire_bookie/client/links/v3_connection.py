@@ -5,10 +5,9 @@ adds from V2 frames to V3 adds with DEFERRED_SYNC, so that the add pipeline is t
 in the V2 connection. Not on the hot path.
 """
 
-from dataclasses import dataclass
-
 from quire_bookie.client.links.bookie_link import AddSink, BuildRequest, V3Answer
 from quire_bookie.client.links.connection import BookieConnection, ConnectionHooks
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import BookieUnavailableError, LedgerError
 from quire_bookie.model import BookieId, Buffer, EntryId, LedgerId
 from quire_bookie.settings.client import ClientSettings

@@ -7,11 +7,11 @@ no writer can reach its ack quorum any more.
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from quire_bookie.client.entry_read import MISSING_ERRORS, ReadWay
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError, NoSuchEntryError, QuorumError, UnauthorizedError
 from quire_bookie.model import NO_ENTRY, BookieId, Buffer, EntryId, LedgerMetadata
 from quire_bookie.quorum.coverage import LacCoverage

@@ -12,11 +12,12 @@ Work is done per run and per buffer of responses. A run's frames are joined once
 from asyncio import TimerHandle
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 from quire_bookie.client.links.bookie_link import Links, Purpose
 from quire_bookie.client.writing.sent_runs import SentRun
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BookieUnavailableError,

@@ -9,10 +9,10 @@ when a bookie becomes available. Replicas that permanently lack entries are mark
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from quire_bookie.client.ledger_handle import LedgerHandle
 from quire_bookie.client.writing.add_pipeline import AddPipeline, LostReplica
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (
     BadVersionError,

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from types import TracebackType
@@ -31,6 +30,7 @@ from quire_bookie.client.writing.add_pipeline import AddPipeline
 from quire_bookie.client.writing.closing import close_ledger, writer_conflict
 from quire_bookie.client.writing.ensemble_changes import EnsembleChanges
 from quire_bookie.client.writing.explicit_lac import ExplicitLacs
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerClosedError, LedgerError, LedgerFencedError, NoSuchEntryError, QuireError
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.joint_write import Transact

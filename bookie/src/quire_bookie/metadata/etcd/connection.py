@@ -10,7 +10,6 @@ sent again from here.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -18,6 +17,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import start_background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.chance import SystemChance

@@ -5,9 +5,9 @@ of two intact copies the log is at most one commit behind, and that commit was n
 means that a file was damaged, removed or replaced by an older one.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.local.change_format import LogContent, Position
 
 

@@ -21,8 +21,10 @@ that it changes.
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
+
+from quire_bookie.dataclass import dataclass
 
 HEADER: Final = struct.Struct("<8sII16s")
 FRAME: Final = struct.Struct("<II16s")

@@ -7,11 +7,12 @@ that closes a database moves the readable part of that log into it and deletes t
 import sqlite3
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.metadata.local.agreement import DatabaseSeen
 from quire_bookie.metadata.local.change_format import Position, checksum, digest_from, digest_of
 

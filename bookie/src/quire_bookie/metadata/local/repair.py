@@ -8,10 +8,11 @@ plan lists commits that are known to have been made but are in no copy.
 import os
 import shutil
 import sqlite3
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.durable import sync_path
 from quire_bookie.env.file_modes import FOLDER_MODE
 from quire_bookie.errors import StartupError

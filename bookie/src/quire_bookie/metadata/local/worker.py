@@ -11,10 +11,10 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataUnavailableError, MetadataUnknownError, QuireError
 from quire_bookie.metadata.local.database import Database
 from quire_bookie.metadata.local.opening import open_database

@@ -7,10 +7,10 @@ runs, and never writes anything.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from quire_bookie.bulk import batch_bodies, read_replies
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     DamagedError,
     LedgerError,

@@ -5,8 +5,9 @@ and one call of `secured` once the connection uses TLS. It returns a step: chall
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
+
+from quire_bookie.dataclass import dataclass
 
 Subject: TypeAlias = Sequence[tuple[str, str]]
 """The names in a certificate's subject, in their order: (attribute, value)."""

@@ -12,8 +12,7 @@ Until the client is authenticated, and has begun TLS if that is required, every 
 *Unauthorized* over V3 is a response without the operation's body. START_TLS comes here only if there is no TLS.
 """
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.server.security.auth import Admitted, AuthProvider, Peer, Refused, Step
 from quire_bookie.wire import server_codec, server_v2, server_v3
 from quire_bookie.wire.messages import (

@@ -7,9 +7,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.tls import TlsContext, TlsStats
 from quire_bookie.env.tls_socket import TlsSocket

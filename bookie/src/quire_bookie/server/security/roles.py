@@ -7,8 +7,8 @@ There is no exchange of messages: the TLS handshake decides.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.server.security.auth import Admitted, AuthExchange, Peer, Refused, Step, Subject
 
 PLUGIN = "BookieAuthZFactory"

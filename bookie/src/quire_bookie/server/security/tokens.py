@@ -1,8 +1,9 @@
 """The token provider of a bookie: a client sends a token as its only payload, and is admitted with the token's role."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.server.security.auth import Admitted, AuthExchange, Peer, Refused, Step
 from quire_bookie.tokens.checks import TokenCheck, TokenError
 

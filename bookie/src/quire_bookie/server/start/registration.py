@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import start_background
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import (

@@ -15,9 +15,10 @@ journals as unsynced.
 Must never lose a note or read a damaged one as *nothing was at risk*.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError
 from quire_bookie.server.start.storage_folders import CURRENT

@@ -13,10 +13,10 @@ Reads and writes these files and decides nothing: `storage_identity` does. An in
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import MetadataFormatError, StartupError
 from quire_bookie.metadata.cookies import Cookie, decode_cookie, encode_cookie

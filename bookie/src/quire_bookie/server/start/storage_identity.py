@@ -18,8 +18,9 @@ The cookie in the metadata store defines which folders are in use. Orders that n
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import DirectoryLock, Disk
 from quire_bookie.errors import BadVersionError, StartupError

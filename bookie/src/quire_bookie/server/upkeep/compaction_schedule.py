@@ -10,11 +10,11 @@ within the space that storage reserves for it.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import StorageError
 from quire_bookie.server.upkeep.compaction_pace import LatencyWatch, RatePace

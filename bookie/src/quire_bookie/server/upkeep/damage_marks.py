@@ -4,8 +4,9 @@ Owns the pending findings, up to a bound; the next round of the scrub finds the 
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import MetadataError, MetadataFormatError, MetadataUnavailableError, NoSuchLedgerError
 from quire_bookie.limits import SCRUB_REPORT_MAX

@@ -8,10 +8,10 @@ Repairs nothing, and never delays a read: `read_failed` only adds to the list.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError, NoSuchEntryError, NoSuchLedgerError, StorageError, UnknownLedgerStateError
 from quire_bookie.model import Buffer, EntryId, LedgerId
 from quire_bookie.server.upkeep.damage_marks import DamageMarks

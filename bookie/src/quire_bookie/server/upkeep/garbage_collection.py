@@ -20,9 +20,10 @@ can, so the doubts are checked for these copies, too.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError, MetadataError, StorageError
 from quire_bookie.limits import GC_QUARANTINE_LEDGERS_MAX
 from quire_bookie.metadata.ledgers import LedgerNodes

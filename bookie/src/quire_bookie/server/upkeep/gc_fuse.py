@@ -10,9 +10,9 @@ the ledgers again.
 """
 
 import logging
-from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DamagedError

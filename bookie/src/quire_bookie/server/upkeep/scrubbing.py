@@ -12,10 +12,10 @@ because the ledger's metadata proves the key. Never delays an add: it sleeps aft
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any, Final
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import (

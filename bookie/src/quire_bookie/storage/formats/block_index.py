@@ -15,12 +15,12 @@ All integers are little-endian. With a write quorum smaller than the ensemble a 
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
 from quire_bookie.bulk.plain_flushes import segment_tail
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError
 from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 

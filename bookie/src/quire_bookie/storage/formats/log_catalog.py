@@ -19,10 +19,10 @@ bytes of the unsealed ones, so that a rebuild of the index from the logs cannot 
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.formats.index_keys import AGES_KEY, STORE_KEY, log_key
@@ -66,9 +66,9 @@ class Proof:
 
     storage_uuid: bytes
     number: int
-    short_top: LedgerId = LedgerId(-1)  # noqa: RUF009 - a NewType call creates no object
+    short_top: LedgerId = LedgerId(-1)
     """Highest ledger id below 2^31 that ever had a state here, or -1."""
-    long_top: LedgerId = LedgerId(-1)  # noqa: RUF009
+    long_top: LedgerId = LedgerId(-1)
     runs: tuple[tuple[int, int], ...] | None = None
     """The existing logs, as inclusive runs of ids."""
     unsealed: tuple[tuple[int, int], ...] | None = None

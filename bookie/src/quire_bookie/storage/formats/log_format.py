@@ -24,11 +24,11 @@ of an unsealed log: after them there is at most a torn tail; damage before them 
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, Buffer, EntryId, LedgerId
 from quire_bookie.storage.formats.log_ages import AgeTable, decode_ages, encode_ages

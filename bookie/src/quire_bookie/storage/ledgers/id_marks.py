@@ -20,10 +20,11 @@ The file is written first; the copy with the higher number is valid.
 import logging
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError

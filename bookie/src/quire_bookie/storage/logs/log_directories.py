@@ -11,8 +11,8 @@ allocated bytes are subtracted, so that a flush does not count the same space tw
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk, DiskUsage
 from quire_bookie.storage.index.index_commits import PROOF_NAME
 

@@ -11,9 +11,9 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Final
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, NoSuchEntryError, StorageError
 from quire_bookie.limits import KIB

@@ -9,9 +9,9 @@ bound of the live data.
 from array import array
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError
 from quire_bookie.limits import LOG_USAGE_LINES_MAX
 from quire_bookie.model import LedgerId

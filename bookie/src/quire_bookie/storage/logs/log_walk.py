@@ -8,11 +8,12 @@ that fail their checksum. `LogAccount` derives the lost content of the gaps from
 import asyncio
 import struct
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from quire_bookie import limits
 from quire_bookie.crc import crc32c
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError
 from quire_bookie.model import NO_ENTRY, EntryId, LedgerId

@@ -8,8 +8,8 @@ each start; a log that is intact again leaves the list. Never deletes a log: its
 """
 
 import logging
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.errors import DiskFullError

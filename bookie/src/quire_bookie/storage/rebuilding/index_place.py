@@ -15,10 +15,10 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, QuireError, StartupError

@@ -18,9 +18,10 @@ point is run again with a new empty index.
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.index_store import IndexStore

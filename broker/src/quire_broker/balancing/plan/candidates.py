@@ -5,9 +5,10 @@ group, and of these the ones that themselves have the fewest. Namespaces without
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, namespace_of
 from quire_broker.ownership.isolation import host_of, policy_for
 

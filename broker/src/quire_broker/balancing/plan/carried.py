@@ -6,8 +6,9 @@ measured it. A new bundle without such a report stays new, and is not moved.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.loads import BrokerLoad, BundleLoad, BundleName
 
 FORGET_S = 3600.0

@@ -6,8 +6,9 @@ bundle causes cannot be measured; it is estimated from the bundle's share of the
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NewType
+
+from quire_bookie.dataclass import dataclass
 
 BrokerId = NewType("BrokerId", str)
 """The name under which a broker is registered: host and web port."""

@@ -6,8 +6,8 @@ assigned since a broker's last report count as pending, because its report does 
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.candidates import Rules, candidates
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleName, Snapshot
 from quire_broker.settings.balancing import BalancingSettings

@@ -18,8 +18,9 @@ What keeps moves from going back and forth:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.candidates import Rules, candidates
 from quire_broker.balancing.plan.loads import BrokerId, BrokerLoad, BundleLoad, BundleName, Snapshot
 from quire_broker.settings.balancing import BalancingSettings

@@ -5,9 +5,10 @@ namespace may have more bundles. A bundle that only one topic makes hot cannot b
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby, pairwise
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.balancing.plan.loads import BundleLoad, BundleName, namespace_of
 from quire_broker.settings.balancing import RANGE_HALF, BalancingSettings
 

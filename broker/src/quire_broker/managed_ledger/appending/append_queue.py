@@ -8,9 +8,9 @@ Performs no I/O. Answers every append once, with its position or an error. Out o
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger.ledger_port import Payload
 from quire_broker.managed_ledger.position import Position

@@ -1,10 +1,11 @@
 """Decides when a ledger is full. Pure: decides from numbers, performs nothing."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from math import inf
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.limits import LEDGER_ENTRIES_MAX, LEDGER_OVERGROWTH_MAX
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 

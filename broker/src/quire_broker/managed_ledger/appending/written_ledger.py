@@ -1,7 +1,6 @@
 """Counts the submitted and confirmed entries of the ledger that appends go to, and keeps its failure. Values only."""
 
-from dataclasses import dataclass
-
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import LedgerError
 from quire_broker.managed_ledger.appending.rollover import LedgerLoad
 from quire_broker.managed_ledger.ledger_port import Writer

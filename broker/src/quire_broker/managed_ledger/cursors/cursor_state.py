@@ -12,12 +12,13 @@ because of a bound.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import CHUNK_ENTRIES, AckRange, AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import bytes_of, unacked_mask, words_in, words_of

@@ -13,8 +13,8 @@ consumer has received.
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
     BadVersionError,
     DigestMismatchError,

@@ -7,8 +7,9 @@ removed. So every method here compares positions by value and steps to existing 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from quire_bookie.dataclass import dataclass
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 

@@ -11,11 +11,12 @@ Compression types have the numbers of `quire_broker.compression`.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.compression import CompressionError, decompress
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord

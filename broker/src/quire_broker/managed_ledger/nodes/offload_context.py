@@ -9,11 +9,12 @@
 Contexts of Pulsar's streaming offloads are preserved but not read: their objects have another format.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
 from quire_broker.offload.format import uuid_halves, uuid_text

@@ -8,7 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from quire_bookie.dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ copied, because a view of 100 bytes can pin 256 KiB.
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.model import Buffer
 from quire_broker.managed_ledger.ledger_port import Entry, Payload
 

@@ -5,9 +5,10 @@ Several cursors at the same position are so served with one read of the bookies.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger.errors import ManagedLedgerClosedError

@@ -8,9 +8,9 @@ searches by reading, for seek by time.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.errors import NoSuchLedgerError
