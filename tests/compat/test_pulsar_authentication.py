@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 pulsar = pytest.importorskip("pulsar")
 
-from tests.support.standalone import StandaloneProcess  # noqa: E402  after the check that there is a client
+from tests.support.standalone import QUIRE, StandaloneProcess, environment  # noqa: E402  after the check that there is a client
 from tests.support.token_issuer import AUDIENCE, CLIENT_SECRET, TokenIssuer  # noqa: E402
 
 pytestmark = [pytest.mark.compat, pytest.mark.slow]
@@ -147,6 +148,32 @@ def test_a_password_opens_the_admin_rest_and_grants_work_for_its_user(
     assert broker.rest("POST", grant, basic("admin", "the:pass word"), ["produce", "consume"]) == 204
     send_and_receive(connect(pulsar.AuthenticationBasic("old", "secret")), next(_topics))
     assert broker.rest("DELETE", grant, basic("admin", "the:pass word")) == 204
+
+
+def test_our_commands_and_a_profile_show_a_password(broker: Broker, tmp_path: Path) -> None:
+    secret, wrong, lines = tmp_path / "secret", tmp_path / "wrong", tmp_path / "lines"
+    secret.write_text("the:pass word\n")
+    wrong.write_text("the:pass\n")
+    lines.write_text("one\ntwo\n")
+    topic = next(_topics)
+
+    def quire(*words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        variables |= {"QUIRE_PROFILES": str(tmp_path / "profiles.toml")}
+        return subprocess.run(
+            [QUIRE, *words], env=environment() | variables, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    shown = {"QUIRE_USER": "admin", "QUIRE_PASSWORD": f"file://{secret}"}
+    produced = quire("produce", topic, str(lines), "--broker", broker.process.url, **shown)
+    assert produced.returncode == 0, produced.stderr
+    fields = (f"http={broker.process.http}", f"broker={broker.process.url}", "user=admin")
+    assert quire("profile", "set", "p", *fields, f"password=file://{secret}").returncode == 0
+    assert quire("consume", topic, "--profile", "p").stdout == "one\ntwo\n"
+    assert topic in quire("topic", "list", "public/default", "--profile", "p").stdout
+    assert quire("profile", "set", "p", f"password=file://{wrong}").returncode == 0
+    for words in (("consume", topic), ("topic", "list", "public/default")):
+        refused = quire(*words, "--profile", "p")
+        assert refused.returncode != 0 and "the:pass" not in refused.stderr
 
 
 def test_a_client_whose_user_is_removed_is_disconnected_and_kept_out(

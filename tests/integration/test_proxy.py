@@ -387,7 +387,7 @@ def secured(folder: Path) -> AccessSettings:
 
 @pytest.mark.parametrize("forwards", [False, True])
 async def test_brokers_get_the_proxys_credentials_and_the_clients_name(tmp_path: Path, forwards: bool) -> None:
-    own = TowardsBrokers(method="token", token=token("proxy"))
+    own = TowardsBrokers(method="token", secret=token("proxy"))
     given: dict[str, Any] = {"access": secured(tmp_path), "towards": own, "forwards_credentials": forwards}
     async with PlayedBroker() as broker, running_proxy(native=broker.url, **given) as proxy:
         shown = {"auth_method_name": "token", "auth_data": token("app").encode()}
@@ -410,7 +410,7 @@ async def test_a_password_is_checked_by_the_proxy_and_passed_on_if_it_forwards(t
     users = tmp_path / "users"
     users.write_text("app:$apr1$abcdefgh$h9FWgUz3n9YxylKLlR5SQ/\n")  # `secret`
     access = AccessSettings(authentication=AuthenticationSettings(passwords=str(users)))
-    own = TowardsBrokers(method="token", token=token("proxy"))
+    own = TowardsBrokers(method="token", secret=token("proxy"))
     given: dict[str, Any] = {"access": access, "towards": own, "forwards_credentials": forwards}
     async with PlayedBroker() as broker, running_proxy(native=broker.url, **given) as proxy:
         target = f"127.0.0.1:{broker.port}"
@@ -430,6 +430,26 @@ async def test_a_password_is_checked_by_the_proxy_and_passed_on_if_it_forwards(t
             )
 
 
+async def test_a_proxy_with_a_password_reads_a_changed_file_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "own"
+    own = TowardsBrokers(method="basic", secret_path=str(file))
+    given: dict[str, Any] = {"access": secured(tmp_path), "towards": own}
+    shown = {"auth_method_name": "token", "auth_data": token("app").encode()}
+    async with PlayedBroker() as broker, running_proxy(native=broker.url, **given) as proxy:
+        target = f"127.0.0.1:{broker.port}"
+        for password in ("first", "se:cond"):
+            file.write_text(json.dumps({"userId": "proxy", "password": password}))
+            answer = await (await ProxyClient.open(proxy)).connect(target, **shown)
+            assert answer.type == Kind.CONNECTED, answer
+            got = broker.connects[-1]
+            assert (got.auth_method_name, got.auth_data.decode()) == ("basic", f"proxy:{password}")
+            assert got.original_principal == "app"
+        file.write_text("proxy:secret")
+        refused = await (await ProxyClient.open(proxy)).connect(target, **shown)
+        assert (refused.type, refused.error.error) == (Kind.ERROR, ServerError.SERVICE_NOT_READY)
+        assert "userId" in refused.error.message and "secret" not in refused.error.message
+
+
 @pytest.mark.parametrize(
     "shown",
     [
@@ -440,7 +460,7 @@ async def test_a_password_is_checked_by_the_proxy_and_passed_on_if_it_forwards(t
     ],
 )
 async def test_a_client_that_does_not_authenticate_reaches_no_broker(tmp_path: Path, shown: dict[str, Any]) -> None:
-    own = TowardsBrokers(method="token", token=token("proxy"))
+    own = TowardsBrokers(method="token", secret=token("proxy"))
     given: dict[str, Any] = {"access": secured(tmp_path), "towards": own}
     async with PlayedBroker() as broker, running_proxy(native=broker.url, **given) as proxy:
         for target in ("", f"127.0.0.1:{broker.port}"):
@@ -454,7 +474,7 @@ async def test_a_client_whose_token_expires_is_disconnected(tmp_path: Path) -> N
     access = secured(tmp_path)
     assert access.authentication is not None
     access = replace(access, authentication=replace(access.authentication, check_interval_s=0.05))
-    own = TowardsBrokers(method="token", token=token("proxy"))
+    own = TowardsBrokers(method="token", secret=token("proxy"))
     async with PlayedBroker() as broker, running_proxy(native=broker.url, access=access, towards=own) as proxy:
         client = await ProxyClient.open(proxy)
         await client.connect(f"127.0.0.1:{broker.port}", auth_method_name="token", auth_data=token("app").encode())

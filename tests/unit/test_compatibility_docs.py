@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from quire_bookie.config.files import parse_file
 from quire_broker.admin.namespaces import STORED_POLICIES
 from quire_broker.admin.openapi import document
 from quire_broker.admin.web import all_routes
 from quire_broker.config.broker import BrokerConfig
-from quire_broker.config.without_effect import why_without_effect
+from quire_broker.config.without_effect import BROKER_REASONS
 from quire_broker.policies.of_topics import PATHS
 from quire_broker.policies.unserved import UNSERVED
 
 ROOT = Path(__file__).parents[2]
-STOCK = set((ROOT / "tests" / "golden" / "pulsar-settings" / "broker-keys.txt").read_text().split())
+STOCK = set(parse_file(ROOT / "tests" / "golden" / "pulsar-settings" / "broker-defaults.conf"))
 """The keys of stock brokers."""
 OURS = {info.alias or name for name, info in BrokerConfig.model_fields.items()}
 POLICIES = {*STORED_POLICIES, *PATHS, *UNSERVED}
@@ -70,7 +71,7 @@ def test_a_setting_that_is_named_exists(row: tuple[str, str, str]) -> None:
     feature, _, text = row
     for name in re.findall(r"`(\w+)`", f"{feature} {text}"):
         if name in STOCK and name not in POLICIES:
-            assert name in OURS, f"{name}: {why_without_effect(name)}"
+            assert name in OURS, f"{name}: {BROKER_REASONS.why(name)}"
         elif re.fullmatch(r"[a-z]+(?:[A-Z][A-Za-z]+){2,}", name):
             assert name in OURS | POLICIES | {"maxDeliveryDelayInMillis"}, f"{feature} names {name}"
 

@@ -6,7 +6,7 @@ default. It is used only if `--profile` or QUIRE_PROFILE names it, so that no to
     [prod]                                  # ~/.config/quire/profiles.toml, or the file that QUIRE_PROFILES names
     http = "https://broker.example:8443"
     broker = "pulsar+ssl://broker.example:6651"
-    token = "file:///home/ada/prod.token"   # a path: the token itself never stands in the file
+    token = "file:///home/ada/prod.token"   # a path: a token or a password itself never stands in the file
 """
 
 import json
@@ -30,6 +30,8 @@ VARIABLES: Final = {
     "bookie-http": "QUIRE_BOOKIE_HTTP",
     "broker": "QUIRE_BROKER",
     "token": "QUIRE_TOKEN",
+    "user": "QUIRE_USER",
+    "password": "QUIRE_PASSWORD",
     "tls-trust-certs": "QUIRE_TLS_TRUST_CERTS",
     "tls-certificate": "QUIRE_TLS_CERTIFICATE",
     "tls-key": "QUIRE_TLS_KEY",
@@ -40,7 +42,9 @@ _SCHEMES: Final = {
     "bookie-http": ("http://", "https://"),
     "broker": ("pulsar://", "pulsar+ssl://"),
     "token": ("file://",),
+    "password": ("file://",),
 }
+_SECRETS: Final = ("token", "password")
 Profiles = dict[str, dict[str, str]]
 Name = Annotated[str, typer.Argument(help="Name of the profile.")]
 
@@ -78,7 +82,7 @@ def _check(where: str, field: str, value: object) -> None:
         raise ConfigError(f"{where}{field} = {value!r}: expected a text")
     schemes = _SCHEMES.get(field)
     if schemes and not value.startswith(schemes):
-        shown = "the value" if field == "token" else f"'{value}'"
+        shown = "the value" if field in _SECRETS else f"'{value}'"
         raise ConfigError(f"{where}{field}: {shown} must begin with {' or '.join(schemes)}")
 
 
@@ -116,6 +120,7 @@ def register(commands: Commands) -> None:
             Column("http", lambda row: row.get("http")),
             Column("broker", lambda row: row.get("broker")),
             Column("token", lambda row: row.get("token"), wide=True),
+            Column("user", lambda row: row.get("user"), wide=True),
             Column("trusted certificates", lambda row: row.get("tls-trust-certs"), wide=True),
         ]
         empty = f"there is no profile in {profiles_path()} yet; `quire profile set NAME http=...` creates one"

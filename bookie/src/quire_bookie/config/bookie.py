@@ -14,6 +14,7 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.slow_operations import SlowOperationsConfig
+from quire_bookie.config.sources import NO_EFFECT
 from quire_bookie.settings.collection import (
     FuseSettings,
     GarbageCollectionSettings,
@@ -67,6 +68,7 @@ class StorageConfig(ConnectionMemoryConfig, SlowOperationsConfig):
         alias="journalMaxGroupWaitMSec",
         ge=0,
         description="longest wait for a journal group to fill, in ms; always satisfied: a group never waits to fill",
+        json_schema_extra={NO_EFFECT: "a journal group never waits to fill"},
     )
     accept_lost_volumes: bool = Field(
         False,

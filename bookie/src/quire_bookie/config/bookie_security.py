@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from quire_bookie import limits
 from quire_bookie.config.roles import NO_PROVIDERS, TOKEN_PROVIDERS, RolesConfig, TextList
-from quire_bookie.config.sources import SECRET
+from quire_bookie.config.sources import NO_EFFECT, SECRET
 from quire_bookie.settings.security import ConnectionLimitSettings
 
 TLS_FACTORIES = ("org.apache.bookkeeper.tls.TLSContextFactory", "TLSContextFactory")
@@ -31,7 +31,12 @@ class BookieSecurityConfig(RolesConfig):
         alias="tlsProviderFactoryClass",
         description="org.apache.bookkeeper.tls.TLSContextFactory turns on TLS (START_TLS); empty: off",
     )
-    tls_provider: str = Field("OpenSSL", alias="tlsProvider", description="for compatibility; it is always OpenSSL")
+    tls_provider: str = Field(
+        "OpenSSL",
+        alias="tlsProvider",
+        description="for compatibility; it is always OpenSSL",
+        json_schema_extra={NO_EFFECT: "it is always OpenSSL"},
+    )
     tls_required: bool = Field(
         False, alias="tlsRequired", description="accept only START_TLS in plaintext; false: clients choose"
     )
@@ -57,7 +62,10 @@ class BookieSecurityConfig(RolesConfig):
         "PEM", alias="tlsTrustStoreType", description="like tlsKeyStoreType"
     )
     tls_trust_store_password_path: str = Field(
-        "", alias="tlsTrustStorePasswordPath", description="for compatibility; PEM certificates have none"
+        "",
+        alias="tlsTrustStorePasswordPath",
+        description="for compatibility; PEM certificates have none",
+        json_schema_extra={NO_EFFECT: "trusted certificates in PEM have no password"},
     )
     tls_refresh_seconds: int = Field(
         int(limits.TLS_REFRESH_S),

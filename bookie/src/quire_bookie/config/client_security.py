@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from quire_bookie import limits
 from quire_bookie.config.bookie_security import TLS_FACTORIES, require_pem
 from quire_bookie.config.roles import NO_PROVIDERS
-from quire_bookie.config.sources import SECRET, ProcessConfig
+from quire_bookie.config.sources import NO_EFFECT, SECRET, ProcessConfig
 
 TOKEN_PLUGINS = ("token",)
 
@@ -43,6 +43,7 @@ class ClientSecurityConfig(ProcessConfig):
         "",
         alias="bookkeeperTLSTrustStorePasswordPath",
         description="for compatibility; PEM certificates have none",
+        json_schema_extra={NO_EFFECT: "trusted certificates in PEM have no password"},
     )
     bookkeeper_tls_key_file_type: Literal["PEM", "JKS", "PKCS12"] = Field(
         "PEM", alias="bookkeeperTLSKeyFileType", description="PEM; JKS and PKCS12 are refused, with a way to convert"
@@ -65,7 +66,10 @@ class ClientSecurityConfig(ProcessConfig):
         "", alias="bookkeeperClientAuthenticationPlugin", description="empty: none; token: a token on each connection"
     )
     bookkeeper_auth_parameters_name: str = Field(
-        "", alias="bookkeeperClientAuthenticationParametersName", description="for compatibility"
+        "",
+        alias="bookkeeperClientAuthenticationParametersName",
+        description="for compatibility",
+        json_schema_extra={NO_EFFECT: "the plugin token has one parameter"},
     )
     bookkeeper_auth_parameters: str = Field(
         "",

@@ -1,7 +1,7 @@
 """Parses a file of settings into keys and values: TOML, YAML, or the `key=value` lines of BookKeeper's own files.
 
-Does not interpret keys. In the last format every value is text, a key without a value counts as not given, and a line
-that ends in a backslash continues on the next one (java.util.Properties).
+Does not interpret keys. In the last format every value is text, empty for a key without a value, and a line that ends
+in a backslash continues on the next one (java.util.Properties).
 """
 
 import re
@@ -71,6 +71,5 @@ def _parse_properties(file: Path, text: str) -> dict[str, Any]:
         key, separator, value = line.partition("=")
         if not separator:
             raise ConfigError(f"{file}, line {number}: expected key=value, found {line!r}")
-        if value.strip():
-            found[key.strip()] = value.strip()
+        found[key.strip()] = value.strip()
     return found

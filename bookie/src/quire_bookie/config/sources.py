@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from quire_bookie.config.files import PROPERTIES, parse_file
 from quire_bookie.dataclass import dataclass
@@ -20,6 +20,7 @@ from quire_bookie.settings.declared import Setting, settings_of
 
 ENVIRONMENT_PREFIX = "QUIRE_"
 SECRET: dict[str, Any] = {"secret": True}
+NO_EFFECT = "no effect"
 HIDDEN = "(set, not shown)"
 ALMOST = 0.9
 """Similarity of a misspelled variable; QUIRE_PORT and QUIRE_HTTP_PORT have 0.8."""
@@ -137,14 +138,29 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
         return None
 
     @classmethod
+    def may_be_none(cls, field: str) -> bool:
+        """Return whether an empty value means none, such as no port, and not that the key is not given."""
+        info = cls.model_fields[field]
+        reads_empty = any(isinstance(one, BeforeValidator) for one in info.metadata)
+        return reads_empty and type(None) in get_args(info.annotation)
+
+    @classmethod
     def from_java_file(cls, found: dict[str, Any]) -> dict[str, Any]:
         """Adapt the keys of a .conf file of the Java system; a model that knows older keys replaces them by ours."""
         return found
 
     @property
     def doubts(self) -> list[str]:
-        """What the start reports about these settings: they are valid, but probably a mistake."""
-        return []
+        """What the start reports about these settings: they are valid, but probably a mistake, or have no effect.
+
+        A field that exists only for files of the Java system has `Field(..., json_schema_extra={NO_EFFECT: reason})`.
+        """
+        found = []
+        for name, info in type(self).model_fields.items():
+            extra = info.json_schema_extra
+            if name in self.model_fields_set and isinstance(extra, dict) and NO_EFFECT in extra:
+                found.append(f"{self.key_of(name)} has no effect: {extra[NO_EFFECT]}")
+        return found
 
     @classmethod
     def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -229,6 +245,8 @@ def _from_file(
     given = parse_file(file)
     for key, value in (model.from_java_file(given) if file.suffix in PROPERTIES else given).items():
         name = model.field_of(key)
+        if value == "" and file.suffix in PROPERTIES and not (name is not None and model.may_be_none(name)):
+            continue  # files of the Java system list keys without values
         if name is not None:
             found[name] = (value, Origin(f"file {file}"))
         elif file.suffix in PROPERTIES:

@@ -105,8 +105,9 @@ def received_of(ledger_id: int, entry_id: int, partition: int, entry: Buffer, ac
 class Connection(asyncio.Protocol):
     """Owns one connection: passes answers to requests by id, and other commands to callbacks."""
 
-    def __init__(self, token: str = "") -> None:
-        self._token = token
+    def __init__(self, shown: tuple[str, str] = ("", "")) -> None:
+        """`shown`: the method and the credentials of CONNECT; empty: none."""
+        self._shown = shown
         self._decoder = FrameDecoder(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -121,8 +122,9 @@ class Connection(asyncio.Protocol):
         """Send CONNECT at once."""
         self._transport = cast(asyncio.Transport, transport)  # that of TLS does not inherit from it
         hello = pb.CommandConnect(client_version="quire-cli", protocol_version=PROTOCOL_VERSION)
-        if self._token:
-            hello.auth_method_name, hello.auth_data = "token", self._token.encode()
+        method, data = self._shown
+        if method:
+            hello.auth_method_name, hello.auth_data = method, data.encode()
         self._transport.write(encode(pb.BaseCommand(type=Kind.CONNECT, connect=hello)))
 
     def data_received(self, data: bytes) -> None:
@@ -237,9 +239,9 @@ class Client:
         if parts.scheme not in ("pulsar", _TLS_SCHEME) or not parts.hostname or not port:
             raise ConfigError(f"'{url}' is not a broker address; use pulsar://host:port or {_TLS_SCHEME}://host:port")
         tls = self._access.context() if parts.scheme == _TLS_SCHEME else None
-        loop, token = asyncio.get_running_loop(), self._access.token
+        loop, shown = asyncio.get_running_loop(), self._access.shown
         try:
-            _, protocol = await loop.create_connection(lambda: Connection(token), parts.hostname, port, ssl=tls)
+            _, protocol = await loop.create_connection(lambda: Connection(shown), parts.hostname, port, ssl=tls)
         except ssl.SSLError as error:
             raise BrokerRefusedError(f"no TLS with {url}: {error.reason or error}") from error
         except OSError as error:

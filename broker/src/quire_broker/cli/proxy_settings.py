@@ -7,12 +7,16 @@ from quire_bookie.env.machine import machine_memory_bytes
 from quire_bookie.settings.declared import absolute
 from quire_bookie.settings.tls import TlsFiles
 from quire_broker.cli.access_settings import client_access_settings
-from quire_broker.config.proxy import TLS_PLUGINS, TOKEN_PLUGINS, ProxyConfig
+from quire_broker.config.proxy import BASIC_PLUGINS, TLS_PLUGINS, TOKEN_PLUGINS, ProxyConfig
 from quire_broker.proxy.broker_link import TowardsBrokers
 from quire_broker.proxy.proxy import ProxySettings
-from quire_broker.security.credentials import CERTIFICATE, TOKEN
+from quire_broker.security.credentials import BASIC, CERTIFICATE, TOKEN
 from quire_broker.server.ports import PortSettings
 from quire_broker.settings.proxy import ProxyLimits
+
+_METHODS = (
+    dict.fromkeys(TOKEN_PLUGINS, TOKEN) | dict.fromkeys(BASIC_PLUGINS, BASIC) | dict.fromkeys(TLS_PLUGINS, CERTIFICATE)
+)
 
 
 def proxy_settings(config: ProxyConfig) -> ProxySettings:
@@ -42,14 +46,14 @@ def _towards(config: ProxyConfig) -> TowardsBrokers:
             key=absolute(config.broker_client_key_file_path),
             trust=absolute(config.broker_client_trust_certs_file_path or config.tls_trust_certs_file_path),
         )
-    plugin, token, path = config.broker_client_auth_plugin, "", ""
-    if plugin in TOKEN_PLUGINS:
-        token, path = token_of(config.broker_client_auth_parameters)
+    plugin, secret, path = config.broker_client_auth_plugin, "", ""
+    if plugin in TOKEN_PLUGINS + BASIC_PLUGINS:
+        secret, path = token_of(config.broker_client_auth_parameters)
     return TowardsBrokers(
         tls,
         check_host_name=config.tls_hostname_verification,
         refresh_s=float(config.tls_refresh_seconds),
-        method=TOKEN if plugin in TOKEN_PLUGINS else CERTIFICATE if plugin in TLS_PLUGINS else "",
-        token=token,
-        token_path=path,
+        method=_METHODS.get(plugin, ""),
+        secret=secret,
+        secret_path=path,
     )

@@ -19,7 +19,7 @@ from quire_bookie.settings.service import ServiceSettings
 from quire_broker.config.access import OptionalPort
 from quire_broker.config.offload import OffloadConfig
 from quire_broker.config.security import BrokerSecurityConfig
-from quire_broker.config.without_effect import reports
+from quire_broker.config.without_effect import BROKER_REASONS
 from quire_broker.limits import (
     BACKLOG_QUOTA_CHECK_S,
     FRAME_PADDING_BYTES,
@@ -168,7 +168,7 @@ class ServingConfig(
     @classmethod
     def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
         """Return a line for each reason why keys of stock brokers have no effect, and the keys that are unknown."""
-        return reports(keys)
+        return BROKER_REASONS.reports(keys)
 
     cluster: str = Field("standalone", alias="clusterName", min_length=1, description="name of the Pulsar cluster")
     broker_port: OptionalPort = Field(

@@ -1,5 +1,6 @@
 """The settings of `quire proxy`, under the key names of Pulsar's proxy where they exist."""
 
+from collections.abc import Iterable
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, model_validator
@@ -9,11 +10,14 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.sources import SECRET
 from quire_broker.config.access import ClientAccessConfig, OptionalPort
+from quire_broker.config.proxy_without_effect import PROXY_REASONS
 from quire_broker.limits import SESSION_TIMEOUT_S
-from quire_broker.proxy.targets import addresses_of
+from quire_broker.proxy.broker_link import credentials_in
+from quire_broker.proxy.targets import ANY, addresses_of
 from quire_broker.settings.proxy import ProxyLimits
 
 TOKEN_PLUGINS = ("org.apache.pulsar.client.impl.auth.AuthenticationToken", "token")
+BASIC_PLUGINS = ("org.apache.pulsar.client.impl.auth.AuthenticationBasic", "basic")
 TLS_PLUGINS = ("org.apache.pulsar.client.impl.auth.AuthenticationTls", "tls")
 NO_PLUGINS = ("", "org.apache.pulsar.client.impl.auth.AuthenticationDisabled")
 
@@ -96,13 +100,14 @@ class ProxyConfig(ClientAccessConfig, MetadataAccessConfig, ConnectionMemoryConf
     broker_client_auth_plugin: str = Field(
         "",
         alias="brokerClientAuthenticationPlugin",
-        description="how the proxy authenticates to brokers: AuthenticationToken or AuthenticationTls with Pulsar's "
-        "package, or token, tls; empty: not at all",
+        description="how the proxy authenticates to brokers: AuthenticationToken, AuthenticationBasic or "
+        "AuthenticationTls with Pulsar's package, or token, basic, tls; empty: not at all",
     )
     broker_client_auth_parameters: str = Field(
         "",
         alias="brokerClientAuthenticationParameters",
-        description="its token: file:///path (read for each connection) or token:<the token>",
+        description="its token: file:///path (read for each connection) or token:<the token>; for basic the same file "
+        'or text with {"userId": "...", "password": "..."}',
         json_schema_extra=SECRET,
     )
     forward_authorization_credentials: bool = Field(
@@ -110,6 +115,21 @@ class ProxyConfig(ClientAccessConfig, MetadataAccessConfig, ConnectionMemoryConf
         alias="forwardAuthorizationCredentials",
         description="pass the tokens of clients on to brokers, which authenticateOriginalAuthData requires there",
     )
+
+    @classmethod
+    def without_effect(cls, keys: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return a line for each reason why keys of stock proxies have no effect, and the keys that are unknown."""
+        return PROXY_REASONS.reports(keys)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Hosts that are not used, as a proxy that connects everywhere would be an open relay."""
+        if ANY not in self.allowed_host_names:
+            return super().doubts
+        return [
+            *super().doubts,
+            "brokerProxyAllowedHostNames * has no effect: registered brokers are permitted always; name the others",
+        ]
 
     @property
     def native_port_tls(self) -> int | None:
@@ -147,13 +167,20 @@ class ProxyConfig(ClientAccessConfig, MetadataAccessConfig, ConnectionMemoryConf
     @model_validator(mode="after")
     def _proves_itself(self) -> "ProxyConfig":
         plugin = self.broker_client_auth_plugin
-        if plugin not in (*NO_PLUGINS, *TOKEN_PLUGINS, *TLS_PLUGINS):
+        if plugin not in (*NO_PLUGINS, *TOKEN_PLUGINS, *BASIC_PLUGINS, *TLS_PLUGINS):
             raise ValueError(f"brokerClientAuthenticationPlugin {plugin}: unknown; use {TOKEN_PLUGINS[0]}")
         if plugin in TOKEN_PLUGINS and not self.broker_client_auth_parameters:
             raise ValueError(
                 f"brokerClientAuthenticationPlugin {plugin} needs the token: set brokerClientAuthenticationParameters "
                 "to file:///path/of/the/token"
             )
+        if plugin in BASIC_PLUGINS and not self.broker_client_auth_parameters.startswith("file:"):
+            try:
+                credentials_in(self.broker_client_auth_parameters)
+            except ValueError as error:
+                raise ValueError(
+                    f"brokerClientAuthenticationParameters of {plugin}: {error}; or file:///path of a file with it"
+                ) from None
         own = (self.broker_client_certificate_file_path, self.broker_client_key_file_path)
         if any(own) and not all(own):
             raise ValueError("brokerClientCertificateFilePath and brokerClientKeyFilePath: give both or neither")

@@ -1,10 +1,9 @@
-"""Keys of Pulsar's broker.conf that a broker reads and does not use, each with the reason. Pure.
+"""Keys of Pulsar's broker.conf and standalone.conf that a broker reads and does not use, each with the reason. Pure.
 
-A file for stock brokers may hold all their keys: the start reports by name those without effect. A name with `*`
-stands for all keys that begin with it. The first entry that fits a key counts.
+A file for stock brokers may hold all their keys: the start reports by name those without effect.
 """
 
-from collections.abc import Iterable
+from quire_broker.config.reasons import Reasons
 
 _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
     (
@@ -50,8 +49,8 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
         "tlsEnabled tlsProvider tlsHostnameVerificationEnabled webServiceTls* brokerClientTls* brokerClientSslProvider",
     ),
     (
-        "a broker has no credentials for other brokers: it passes on those of the client",
-        "brokerClientAuthentication* brokerClientCertificateFilePath brokerClientKeyFilePath",
+        "a broker has no client of its own for other brokers: it passes on the credentials of the client",
+        "brokerClient_* brokerClientAuthentication* brokerClientCertificateFilePath brokerClientKeyFilePath",
     ),
     ("SASL is not a provider here: see authenticationProviders", "sasl* kinitCommand inflightSasl* maxInflightSasl*"),
     (
@@ -119,7 +118,20 @@ _WITHOUT_EFFECT: tuple[tuple[str, str], ...] = (
     ),
     (
         "rates are exact, without ticks",
-        "topicPublisherThrottlingTickTimeMillis brokerPublisherThrottlingTickTimeMillis",
+        "topicPublisherThrottlingTickTimeMillis brokerPublisherThrottlingTickTimeMillis "
+        "preciseTopicPublishRateLimiterEnable",
+    ),
+    (
+        "offloading has one set of keys for all kinds of buckets, and sizes of its own: see "
+        "managedLedgerOffloadBucket, managedLedgerOffloadRegion and managedLedgerOffloadServiceEndpoint",
+        "s3ManagedLedgerOffload* gcsManagedLedgerOffload* fileSystemProfilePath fileSystemURI",
+    ),
+    ("Athenz is not a provider here: see authenticationProviders", "athenz*"),
+    ("a standalone has no ports beside its own: use quire broker start", "bindAddresses"),
+    (
+        "bookies of a standalone store entries in a format of their own: see docs/bookie.md",
+        "ledgerStorageClass dbStorage_* bookieId allowLoopback nettyMaxFrameSizeBytes flushInterval journal* "
+        "diskUsage* gcWaitTime",
     ),
 )
 _UNKNOWN = "a broker of Quire has no such setting"
@@ -128,29 +140,9 @@ _OTHERS = (
     "backlogQuotaDefaultLimitGB bootstrapNamespaces "
     "clientLibraryVersionCheckEnabled connectionLivenessCheckTimeoutMillis defaultNumberOfNamespaceBundles "
     "forceDeleteNamespaceAllowed forceDeleteTenantAllowed isRunningStandalone maxConsumerMetadataSize "
-    "maxNamespacesPerTenant maxNumPartitionsPerPartitionedTopic maxSameAddressConsumersPerTopic "
+    "maxMessageSizeCheckIntervalInSeconds maxNamespacesPerTenant "
+    "maxNumPartitionsPerPartitionedTopic maxSameAddressConsumersPerTopic "
     "maxSameAddressProducersPerTopic maxSecondsToClearTopicNameCache maxTenants statusFilePath "
     "strictBookieAffinityEnabled strictTopicNameEnabled strictlyVerifySubscriptionName topicNameCacheMaxCapacity"
 )
-_ENTRIES = [(reason, name) for reason, names in (*_WITHOUT_EFFECT, (_UNKNOWN, _OTHERS)) for name in names.split()]
-
-
-def why_without_effect(key: str) -> str | None:
-    """Return why a key of Pulsar's has no effect; None for a key that is not Pulsar's."""
-    for reason, name in _ENTRIES:
-        if key == name or (name.endswith("*") and key.startswith(name[:-1])):
-            return reason
-    return None
-
-
-def reports(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return a line for each reason, with the keys that it explains, and the keys that are not Pulsar's."""
-    explained: dict[str, list[str]] = {}
-    unknown = []
-    for key in keys:
-        reason = why_without_effect(key)
-        if reason is None:
-            unknown.append(key)
-        else:
-            explained.setdefault(reason, []).append(key)
-    return [f"no effect: {', '.join(named)}: {reason}" for reason, named in explained.items()], unknown
+BROKER_REASONS = Reasons((*_WITHOUT_EFFECT, (_UNKNOWN, _OTHERS)))

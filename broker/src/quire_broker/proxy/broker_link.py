@@ -3,7 +3,9 @@
 A link serves one client: the broker knows it by the original principal of its CONNECT. Must never be shared by clients.
 """
 
+import json
 import ssl
+from base64 import b64encode
 from dataclasses import field
 from functools import partial
 
@@ -16,7 +18,7 @@ from quire_bookie.limits import TLS_REFRESH_S
 from quire_bookie.settings.tls import TlsFiles
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.proxy.targets import Address
-from quire_broker.security.credentials import TOKEN
+from quire_broker.security.credentials import PASSED_ON, TOKEN
 from quire_broker.server.broker_link import BrokerLink, LinkTarget, open_link
 from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.wire.proto import pulsar_pb2 as pb
@@ -26,15 +28,28 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 class TowardsBrokers:
     """How a proxy proves itself to brokers. `tls`: None for plaintext; its certificate is the proxy's.
 
-    `method`: `token` (the text, or the file `token_path`, read for each connection), `tls`, or empty for none.
+    `method`: `token` or `basic` (the text `secret`, or the file `secret_path`, read for each connection), `tls`, or
+    empty for none. The secret of `basic` is what `credentials_in` takes.
     """
 
     tls: TlsFiles | None = None
     check_host_name: bool = True
     refresh_s: float = TLS_REFRESH_S
     method: str = ""
-    token: str = field(default="", repr=False)
-    token_path: str = ""
+    secret: str = field(default="", repr=False)
+    secret_path: str = ""
+
+
+def credentials_in(text: str) -> str:
+    """Return `user:password` of the parameters of Pulsar's AuthenticationBasic: a JSON object. ValueError."""
+    try:
+        found = json.loads(text)
+        user, password = found["userId"], found["password"]
+    except (ValueError, KeyError, TypeError):
+        user = password = None
+    if not isinstance(user, str) or not isinstance(password, str) or not user or not password or ":" in user:
+        raise ValueError('the parameters must be {"userId": "...", "password": "..."}, with a user without a colon')
+    return f"{user}:{password}"
 
 
 class BrokerConnector:
@@ -65,14 +80,31 @@ class BrokerConnector:
         """Return the context for a connection to a broker; None for plaintext."""
         return None if self._tls is None else await self._tls.current()
 
-    async def token(self) -> bytes:
-        """Return the token of the proxy; empty if it has none. ServiceNotReadyError if its file cannot be read."""
-        if not self._towards.token_path:
-            return self._towards.token.encode()
+    async def _credentials(self) -> bytes:
+        """Return the token of the proxy, or its user and password; empty if it has none.
+
+        ServiceNotReadyError if their file cannot be used.
+        """
+        own = self._towards
+        if own.method not in PASSED_ON:
+            return b""
         try:
-            return await read_secret(self._towards.token_path)
+            shown = await read_secret(own.secret_path) if own.secret_path else own.secret.encode()
+            return shown if own.method == TOKEN else credentials_in(shown.decode()).encode()
         except OSError as error:
-            raise ServiceNotReadyError(f"the proxy cannot read its token: {error.strerror}") from error
+            raise ServiceNotReadyError(f"the proxy cannot read its credentials: {error.strerror}") from error
+        except ValueError as error:
+            raise ServiceNotReadyError(f"the proxy cannot use {own.secret_path}: {error}") from error
+
+    async def authorization(self) -> str:
+        """Return the header with which the proxy proves itself to brokers; empty if it has no credentials.
+
+        ServiceNotReadyError.
+        """
+        shown = await self._credentials()
+        if not shown:
+            return ""
+        return f"Bearer {shown.decode()}" if self._towards.method == TOKEN else f"Basic {b64encode(shown).decode()}"
 
     async def connect(self, address: Address, hello: pb.CommandConnect) -> BrokerLink:
         """Return a link whose broker has accepted `hello`, with the proxy's credentials added.
@@ -83,7 +115,7 @@ class BrokerConnector:
         own.CopyFrom(hello)
         own.ClearField("auth_method")
         own.auth_method_name = self._towards.method or "none"
-        own.auth_data = await self.token() if self._towards.method == TOKEN else b""
+        own.auth_data = await self._credentials()
         link = BrokerLink(own)
         target = LinkTarget(address.host, address.port, await self.tls_context())
         bounds = self._limits

@@ -139,8 +139,8 @@ class BrokerHttp:
         if client.method not in PASSED_ON:
             found.popall("Authorization", None)
             found.popall(PROXIED, None)
-            if token := await self._parts.connector.token():
-                found["Authorization"] = f"Bearer {token.decode()}"
+            if own := await self._parts.connector.authorization():
+                found["Authorization"] = own
         return found
 
     async def close(self, _: object = None) -> None:

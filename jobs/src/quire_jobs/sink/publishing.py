@@ -66,6 +66,8 @@ class Publisher:
         more: dict[str, Any] = {}
         if access.token:
             more["authentication"] = pulsar.AuthenticationToken(access.token)
+        elif access.user:
+            more["authentication"] = pulsar.AuthenticationBasic(access.user, access.password)
         if access.trust:
             more["tls_trust_certs_file_path"] = access.trust
         logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Warn)

@@ -19,12 +19,16 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_profile_stands_for_variables_that_are_not_set_and_only_while_it_is_used() -> None:
-    assert run(["profile", "set", "a b", "http=https://h:1", "token=file:///t", 'tls-key=/with "quotes"']) == 0
+    assert (
+        run(["profile", "set", "a b", "http=https://h:1", "user=ada", "password=file:///p", 'tls-key=/with "quotes"'])
+        == 0
+    )
     environment = {"QUIRE_HTTP": "http://own:1"}
     restore = use_profile("a b", environment)
     assert environment == {
         "QUIRE_HTTP": "http://own:1",
-        "QUIRE_TOKEN": "file:///t",
+        "QUIRE_USER": "ada",
+        "QUIRE_PASSWORD": "file:///p",
         "QUIRE_TLS_KEY": '/with "quotes"',
     }
     restore()
@@ -49,6 +53,7 @@ def test_fields_are_changed_and_removed_and_other_profiles_stay(capsys: pytest.C
     ("field", "said"),
     [
         ("token=eyJhbGciOi", "token: the value must begin with file://"),
+        ("password=eyJhbGciOi", "password: the value must begin with file://"),
         ("http=h:1", "'h:1' must begin with http:// or https://"),
         ("broker=http://h:1", "must begin with pulsar://"),
         ("colour=red", "colour: unknown; a profile has http"),

@@ -50,7 +50,7 @@ def test_the_keys_of_pulsars_proxy_are_read() -> None:
     )
     assert (found.native, found.web) == ("pulsar+ssl://a:2,b:2", "https://a:3")
     assert found.towards.tls is not None and found.towards.tls.trust == "/ca.pem"
-    assert (found.towards.method, found.towards.token, found.towards.token_path) == ("token", "", "/token")
+    assert (found.towards.method, found.towards.secret, found.towards.secret_path) == ("token", "", "/token")
     assert found.forwards_credentials
     assert (found.allowed_hosts, found.allowed_ports) == (("*.example.com", "c"), ("*",))
     assert (found.limits.connect_timeout_s, found.limits.http_timeout_s) == (1.5, 2.5)
@@ -63,6 +63,32 @@ def test_a_certificate_of_the_proxy_is_its_role_if_the_plugin_says_so() -> None:
     found = proxy_settings(config(tlsEnabledWithBroker=True, brokerClientAuthenticationPlugin=TLS, **files))
     assert found.towards.method == "tls"
     assert found.towards.tls is not None and found.towards.tls.certificate == "/c.pem"
+
+
+@pytest.mark.parametrize("plugin", ["basic", "org.apache.pulsar.client.impl.auth.AuthenticationBasic"])
+def test_a_password_of_the_proxy_is_given_as_to_stock_proxies_or_in_a_file(plugin: str) -> None:
+    given = '{"userId": "proxy", "password": "hidden"}'
+    keys = {"brokerClientAuthenticationPlugin": plugin, "brokerClientAuthenticationParameters": given}
+    found = proxy_settings(config(**keys))
+    assert (found.towards.method, found.towards.secret, found.towards.secret_path) == ("basic", given, "")
+    assert "hidden" not in repr(found)
+    found = proxy_settings(config(**(keys | {"brokerClientAuthenticationParameters": "file:///own"})))
+    assert (found.towards.secret, found.towards.secret_path) == ("", "/own")
+
+
+@pytest.mark.parametrize(
+    "given", ["", "proxy:hidden", '{"userId": "hidden"}', '{"userId": "a:b", "password": "hidden"}']
+)
+def test_a_password_of_the_proxy_that_cannot_be_read_is_refused_and_not_shown(given: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        config(brokerClientAuthenticationPlugin="basic", brokerClientAuthenticationParameters=given)
+    message = refused.value.errors()[0]["msg"]
+    assert "userId" in message and "hidden" not in message
+
+
+def test_hosts_of_brokers_by_a_star_are_reported_as_they_permit_none() -> None:
+    assert not config(brokerProxyAllowedHostNames="a,*.example.com").doubts
+    assert "brokerProxyAllowedHostNames * has no effect" in config(brokerProxyAllowedHostNames="a,*").doubts[0]
 
 
 AUTHENTICATED = {

@@ -76,7 +76,7 @@ def secured(folder: Path, **more: Any) -> dict[str, Any]:
     key = folder / "secret.key"
     key.write_bytes(SECRET)
     checks = AuthenticationSettings(TokenSettings(secret_key=f"file://{key}"), **more)
-    own = TowardsBrokers(method="token", token="the token of the proxy")
+    own = TowardsBrokers(method="token", secret="the token of the proxy")
     return {"access": AccessSettings(authentication=checks), "towards": own}
 
 
@@ -109,12 +109,21 @@ async def test_headers_that_name_another_role_or_belong_to_one_connection_are_dr
         assert not {"quire-forwarded", "x-hop", "cookie"} & headers.keys()
 
 
-async def test_a_client_without_token_is_represented_by_the_proxy(tmp_path: Path) -> None:
-    async with scene(**secured(tmp_path, anonymous_role="guest")) as (rest, _, session):
+@pytest.mark.parametrize(
+    ("own", "header"),
+    [
+        (TowardsBrokers(method="token", secret="the token of the proxy"), "Bearer the token of the proxy"),
+        (TowardsBrokers(method="basic", secret='{"userId": "p", "password": "q:r"}'), "Basic cDpxOnI="),
+    ],
+)
+async def test_a_client_without_token_is_represented_by_the_proxy(
+    tmp_path: Path, own: TowardsBrokers, header: str
+) -> None:
+    async with scene(**(secured(tmp_path, anonymous_role="guest") | {"towards": own})) as (rest, _, session):
         async with session.get("/admin/v2/tenants") as answer:
             assert answer.status == 200
         headers = rest.requests[0][2]
-        assert headers["authorization"] == "Bearer the token of the proxy"
+        assert headers["authorization"] == header
         assert headers["x-original-principal"] == "guest"
 
 

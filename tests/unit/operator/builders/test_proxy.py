@@ -111,7 +111,7 @@ def test_a_proxy_proves_its_role_and_passes_the_tokens_of_clients_on(tmp_path: P
     found = resource(**SECURED)
     config = loaded(tmp_path, found)
     assert config.authentication_enabled and config.forward_authorization_credentials
-    assert proxy_settings(config).towards.token_path == "/etc/quire/broker-token/proxy.token"
+    assert proxy_settings(config).towards.secret_path == "/etc/quire/broker-token/proxy.token"
     file = tmp_path / "broker.toml"
     facts = BrokerFacts(Bookie.model_validate(bookie()), "quire/broker:1")
     file.write_text(broker_config_text(found, facts))
