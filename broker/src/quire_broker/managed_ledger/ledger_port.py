@@ -135,6 +135,10 @@ class Reader(Handle, Protocol):
         """Payload bytes up to the last readable entry."""
         ...
 
+    def take_confirmed(self, entry: EntryId) -> None:
+        """Accept from its reader that the writer has confirmed `entry`. NoSuchEntryError if the ledger ended before."""
+        ...
+
     async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
         """Wait until entries beyond this one may be read, the ledger is closed, or the time is over.
 

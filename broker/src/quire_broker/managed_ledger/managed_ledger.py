@@ -21,6 +21,7 @@ from quire_broker.managed_ledger.appending.ledger_switch import AppendState
 from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.cursor import Cursor
+from quire_broker.managed_ledger.cursors.cursor_state import CursorState
 from quire_broker.managed_ledger.cursors.registry import Cursors
 from quire_broker.managed_ledger.errors import (
     ManagedLedgerClosedError,
@@ -100,6 +101,7 @@ class ManagedLedger:
             passed_ledger=self._ledger_passed,
             moved=self._wake,
             lost_node=self._lost_node,
+            loaded=self._cursor_loaded,
         )
         readers.follow(self._cursors.all)
         self.compacted = CompactedLedgers(context, self._cursors)
@@ -375,6 +377,10 @@ class ManagedLedger:
             self._lost_list(error)
             raise
         self._reader.forget(ledger_ids)
+
+    def _cursor_loaded(self, state: CursorState) -> None:
+        if self.source is not None:
+            self.source.acknowledged(state)
 
     def _ledger_passed(self) -> None:
         self._wake()

@@ -21,6 +21,7 @@ from quire_bookie.metadata.store import EventKind, Watch
 from quire_bookie.model import EntryId, LedgerId, LedgerState
 from quire_broker.limits import SHADOW_LAC_RETRY_S, SHADOW_LAC_S, SHADOW_POLL_S
 from quire_broker.managed_ledger.context import ManagedLedgerContext
+from quire_broker.managed_ledger.cursors.cursor_state import CursorState
 from quire_broker.managed_ledger.ledger_port import Reader, Writer
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList, LedgerRecord
@@ -51,6 +52,7 @@ class SourceLedgers:
         self._context = context
         self._key = node_path(source)
         self._ledgers = ledgers
+        ledgers.is_followed = True
         self._reader = reader
         self._grown = grown
         self._tail: Reader | None = None
@@ -103,6 +105,20 @@ class SourceLedgers:
         last = tail.last_add_confirmed
         if self._ledgers.tail == tail.ledger_id and last >= self._ledgers.entries_in(tail.ledger_id):
             self._ledgers.confirm(last, tail.length)
+
+    def acknowledged(self, state: CursorState) -> None:
+        """Note which entries of the last ledger a cursor of the shadow had acknowledged: they are confirmed.
+
+        An earlier owner showed them, so it knew that from the bookies. They may not say it again yet, and without this
+        the acknowledgments would be dropped as those of entries that do not exist.
+        """
+        tail = self._tail
+        if tail is None or tail.metadata.state is LedgerState.CLOSED:
+            return
+        last = state.last_in(tail.ledger_id)
+        if last >= self._ledgers.entries_in(tail.ledger_id):
+            tail.take_confirmed(EntryId(last))
+            self._confirm(tail)
 
     async def _follow_list(self) -> None:
         assert self._watch is not None, "it is loaded first"

@@ -214,14 +214,20 @@ class FakeReader:
         self.ledger_id = ledger
         self._world = world
         self.closed = False
+        self._taken = EntryId(-1)
         self._look()
 
     def _look(self) -> None:
         found = self._world.ledger(self.ledger_id)
         self.metadata = found.metadata
         ended = found.metadata.state is LedgerState.CLOSED
-        self.last_add_confirmed = found.metadata.last_entry if ended else EntryId(found.known_end)
+        known = max(EntryId(found.known_end), self._taken)
+        self.last_add_confirmed = found.metadata.last_entry if ended else known
         self.length = sum(map(len, found.entries[: self.last_add_confirmed + 1]))
+
+    def take_confirmed(self, entry: EntryId) -> None:
+        self._taken = entry
+        self._look()
 
     async def wait_for_lac(self, beyond: EntryId, timeout_s: float) -> EntryId:
         loop = asyncio.get_running_loop()

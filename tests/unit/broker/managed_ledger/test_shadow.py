@@ -201,6 +201,41 @@ def test_acknowledgments_of_a_shadow_survive_its_owner() -> None:
     run(play)
 
 
+def test_acknowledgments_of_a_shadow_survive_an_owner_that_does_not_know_their_entries_yet() -> None:
+    async def play(world: World) -> None:
+        first, second, third = world.process(), world.process(), world.process()
+        source = await first.open(NAME)
+        source.tell_lacs(active=True)
+        stored = await first.run(append(source, *numbered(6)))
+
+        async def acknowledge() -> None:
+            shadow = await shadow_of(second.factory)
+            mark, ranges = await shadow.open_cursor("mark", EARLIEST), await shadow.open_cursor("ranges", EARLIEST)
+            await until(lambda: shadow.entries == 6)
+            mark.acknowledge_cumulative(stored[4])
+            ranges.acknowledge([stored[2], stored[4]])
+            ranges.acknowledge_batch(stored[5], [1], 2)
+            await mark.flush()
+            await ranges.flush()
+
+        async def after() -> None:
+            shadow = await third.factory.open(SHADOW, create=False)
+            mark, ranges = shadow.cursors["mark"], shadow.cursors["ranges"]
+            assert (shadow.last_confirmed, mark.mark_delete, mark.backlog) == (stored[5], stored[4], 1)
+            assert [entry.position for entry in await ranges.read(10)] == [stored[at] for at in (0, 1, 3, 5)]
+            assert ranges.ack_set(stored[5]) == (1,)
+            (later,) = await first.run(append(source, b"later"))
+            await until(lambda: shadow.last_confirmed == later)
+
+        await second.run(acknowledge())
+        second.kill()
+        for ledger in world.bookies.ledgers.values():
+            ledger.known_end = min(ledger.known_end, 0)  # bookies that have it are away
+        await third.run(after())
+
+    run(play)
+
+
 def test_the_end_is_told_again_after_bookies_did_not_take_it() -> None:
     async def work(world: World, ours: ManagedLedgerFactory, theirs: ManagedLedgerFactory) -> None:
         source = await ours.open(NAME)

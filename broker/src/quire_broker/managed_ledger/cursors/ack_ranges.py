@@ -70,8 +70,9 @@ class AckRanges:
         return [] if found is None else list(found.runs())
 
     def last_of(self, ledger_id: int) -> int:
-        """Return the highest entry of a ledger that has a range."""
-        return self._ledgers[ledger_id].last()
+        """Return the highest entry of a ledger that is in a range; -1 if it has none."""
+        found = self._ledgers.get(ledger_id)
+        return -1 if found is None else found.last()
 
     # ---- changes
     def _bitmap(self, ledger_id: int, chunk: int) -> "_Bitmap":

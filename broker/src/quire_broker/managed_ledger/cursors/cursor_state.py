@@ -58,6 +58,12 @@ class CursorState:
     batches: dict[Position, int] = field(default_factory=dict)
     properties: dict[str, int] = field(default_factory=dict)
 
+    def last_in(self, ledger_id: int) -> int:
+        """Return the last entry of a ledger that is acknowledged, at least in part; -1 if there is none."""
+        mark = self.mark_delete.entry_id if self.mark_delete.ledger_id == ledger_id else -1
+        partly = (position.entry_id for position in self.batches if position.ledger_id == ledger_id)
+        return max(mark, self.ranges.last_of(ledger_id), *partly)
+
 
 @dataclass(frozen=True, slots=True)
 class CursorNode:
@@ -258,7 +264,7 @@ def _state_of(message: _StoredState, position: Position, ledgers: LedgerList | N
             Position(lower.ledgerId, lower.entryId), Position(upper.ledgerId, upper.entryId), ledgers
         ):
             if ledgers is not None:
-                last = min(last, ledgers.entries_in(ledger_id) - 1)
+                last = min(last, ledgers.most_entries_in(ledger_id) - 1)
             if first > last:
                 continue
             room -= ranges.chunks_to_add(ledger_id, first, last)

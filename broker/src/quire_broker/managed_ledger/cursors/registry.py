@@ -41,11 +41,13 @@ class Cursors:
         passed_ledger: Callable[[], None],
         moved: Callable[[], None],
         lost_node: Callable[[], None],
+        loaded: Callable[[CursorState], None],
     ) -> None:
         """Initialise.
 
         `trimming` is held while ledgers are chosen and unlisted, so that no cursor starts in one of them. `moved` is
-        called after a cursor was created or sought.
+        called after a cursor was created or sought, `loaded` with each state that was stored, before it is aligned with
+        the ledgers.
         """
         self.durable: dict[str, Cursor] = {}
         self.readers: set[Cursor] = set()
@@ -57,6 +59,7 @@ class Cursors:
         self._passed_ledger = passed_ledger
         self._moved = moved
         self._lost_node = lost_node
+        self._loaded = loaded
         self._locks: dict[str, asyncio.Lock] = {}
 
     def all(self) -> list[Cursor]:
@@ -89,13 +92,19 @@ class Cursors:
             async with gate:
                 name = unquote_plus(encoded)
                 store = self._store_of(encoded)
-                state = aligned(await store.load(self._lists.ledgers, nodes.get(encoded)), self._lists.ledgers)
+                state = await self._load(store, nodes.get(encoded))
                 self.durable[name] = self._make(name, state, store)
 
         results = await asyncio.gather(*(load(encoded) for encoded in names), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+
+    async def _load(self, store: CursorStore, known: Node | None = None) -> CursorState:
+        ledgers = self._lists.ledgers
+        state = await store.load(ledgers, known)
+        self._loaded(state)
+        return aligned(state, ledgers)
 
     async def open(self, name: str, initial: Position, properties: Mapping[str, str]) -> Cursor:
         """Return the durable cursor, created at `initial` if it does not exist. Waits for unavailable metadata."""
@@ -117,7 +126,7 @@ class Cursors:
                     self._lost_node()
                     raise CursorStateError(f"cursor {name} of {context.name} was created by another owner") from error
                 # The node was made by a cancelled call, or by a former owner that has not noticed the take-over.
-                state = aligned(await store.load(self._lists.ledgers), self._lists.ledgers)
+                state = await self._load(store)
             finally:
                 del self._arriving[name]
             cursor = self.durable[name] = self._make(name, state, store)

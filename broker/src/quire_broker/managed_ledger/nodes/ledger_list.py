@@ -13,6 +13,8 @@ from quire_bookie.dataclass import dataclass
 from quire_broker.managed_ledger.nodes.offload_context import OffloadContext
 from quire_broker.managed_ledger.position import Position
 
+_ENTRIES_MAX = 1 << 63
+
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
@@ -42,6 +44,9 @@ class LedgerRecord:
 
 class LedgerList:
     """Knows which entries exist. `last_confirmed`: the newest entry; (tail, -1) or (-1, -1) if there is none."""
+
+    is_followed = False
+    """Whether another owner writes the tail: it may have confirmed entries that are not known here yet."""
 
     def __init__(self, records: Iterable[LedgerRecord], tail_entries: int | None = None, tail_bytes: int = 0) -> None:
         """Create the list. If `tail_entries` is given, the last record is the tail and has that number of entries."""
@@ -121,6 +126,10 @@ class LedgerList:
             return self._tail_entries
         record = self._records.get(ledger_id)
         return 0 if record is None else record.entries
+
+    def most_entries_in(self, ledger_id: int) -> int:
+        """Return how many entries the ledger may have: of a followed tail more than is known."""
+        return _ENTRIES_MAX if self.is_followed and ledger_id == self._tail else self.entries_in(ledger_id)
 
     @property
     def entries(self) -> int:
