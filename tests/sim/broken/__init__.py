@@ -6,6 +6,7 @@ faults, where it must pass, and then under faults, seed after seed, until a chec
 
 from tests.sim.broken.balancing_rules import BALANCING_RULES
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
+from tests.sim.broken.compaction_rules import COMPACTION_RULES
 from tests.sim.broken.id_rules import ID_RULES
 from tests.sim.broken.key_shared_rules import KEY_SHARED_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
@@ -17,6 +18,7 @@ from tests.sim.broken.recovery_rules import RECOVERY_RULES
 from tests.sim.broken.repair_rules import REPAIR_RULES
 from tests.sim.broken.resting_rules import RESTING_RULES
 from tests.sim.broken.restore_rules import RESTORE_RULES
+from tests.sim.broken.shadow_rules import SHADOW_RULES
 from tests.sim.broken.storage_rules import STORAGE_RULES
 from tests.sim.broken.unused_rules import UNUSED_RULES
 from tests.sim.broken.writer_rules import WRITER_RULES
@@ -37,6 +39,8 @@ VARIANTS = (
     *KEY_SHARED_RULES,
     *UNUSED_RULES,
     *RESTING_RULES,
+    *SHADOW_RULES,
+    *COMPACTION_RULES,
 )
 LONG_VARIANTS = (*OPERATOR_RULES,)
 """Variants of long scenarios: run only with `--long`, or when `--only` names them."""
