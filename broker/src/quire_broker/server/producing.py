@@ -204,16 +204,14 @@ class Producing:
         shared = topic.group.publish, self._parts.publish_limit
         limits_in_force = [limit for limit in (topic.publish_limit, *shared) if limit.active]
         sends = self._within(limits_in_force, run) if limits_in_force else run.sends
-        size_bytes = messages = 0
-        for send in sends:
-            size_bytes += len(send.entry)
-            messages += send.num_messages
-        stats = self._parts.stats
-        stats.messages_in += messages
-        stats.bytes_in += size_bytes
+        size_bytes = sum(len(send.entry) for send in sends)
         self._connection.publish_taken(len(sends), size_bytes)
-        before = len(sends)
+        before, counted = len(sends), topic.stats
+        messages_before, bytes_before = counted.messages_in, counted.bytes_in
         taken = topic.publish(producer, sends, self._connection.held_s if limits_in_force else 0.0)
+        stats = self._parts.stats
+        stats.messages_in += counted.messages_in - messages_before  # without those that the topic refused
+        stats.bytes_in += counted.bytes_in - bytes_before
         if taken < before:  # the topic failed in between: drop the rest, the client sends it again
             rest = sends[taken:]
             self._connection.publish_done(len(rest), sum(len(send.entry) for send in rest))

@@ -90,6 +90,13 @@ class ServedSubscription(Protocol):
         ...
 
 
+class TakenTraffic(Protocol):
+    """What a topic has taken since it was loaded."""
+
+    messages_in: int
+    bytes_in: int
+
+
 class ServedTopic(Protocol):
     """A topic as sessions use it."""
 
@@ -101,6 +108,11 @@ class ServedTopic(Protocol):
     @property
     def properties(self) -> Mapping[str, str]:
         """Its stored properties."""
+        ...
+
+    @property
+    def stats(self) -> TakenTraffic:
+        """What it has taken: refused messages do not count."""
         ...
 
     message_rules: MessageRules

@@ -9,6 +9,7 @@ from quire_broker import limits
 from quire_broker.errors import ServerError
 from quire_broker.policies.rates import PublishRate
 from quire_broker.server.broker import RunningBroker
+from quire_broker.topic.message_rules import MessageRules
 from quire_broker.topic.topic import Topic
 from quire_broker.wire.frames import MessageFrame
 from quire_broker.wire.kinds import AccessMode, Kind
@@ -204,3 +205,15 @@ async def test_messages_that_wait_for_a_rate_are_dropped_with_their_producer(bro
     topic.publish_limit.use(PublishRate())
     await nothing_more(wire)
     assert topic.stats.messages_in == 1
+
+
+async def test_refused_messages_are_no_traffic(broker: RunningBroker, wire: Wire) -> None:
+    await wire.answer(producer())
+    wire.publish(0)
+    assert await kind_of_next(wire) == Kind.SEND_RECEIPT
+    topic = topic_of(broker)
+    topic.message_rules = MessageRules(bytes_max=1)
+    wire.publish(1)
+    assert await kind_of_next(wire) == Kind.SEND_ERROR
+    stats = broker.parts.stats
+    assert (stats.messages_in, stats.bytes_in) == (1, topic.stats.bytes_in)
