@@ -110,6 +110,60 @@ TOPIC = (
     ),
 )
 """Backlogs and their limits are those of the last check; limit -1: none."""
+COMPACTION = (
+    TopicMetric(
+        "pulsar_compaction_removed_event_count",
+        "gauge",
+        "messages that compactions dropped since the topic was loaded",
+        lambda topic: topic.compaction.stats.removed_in_all,
+    ),
+    TopicMetric(
+        "pulsar_compaction_succeed_count",
+        "gauge",
+        "compactions that succeeded since the topic was loaded",
+        lambda topic: topic.compaction.stats.successes,
+    ),
+    TopicMetric(
+        "pulsar_compaction_failed_count",
+        "gauge",
+        "compactions that failed since the topic was loaded",
+        lambda topic: topic.compaction.stats.failures,
+    ),
+    TopicMetric(
+        "pulsar_compaction_duration_time_in_mills",
+        "gauge",
+        "ms that the last successful compaction took",
+        lambda topic: topic.compaction.stats.duration_ms,
+        summed=False,
+    ),
+    TopicMetric(
+        "pulsar_compaction_read_throughput",
+        "gauge",
+        "bytes per second that the last successful compaction read",
+        lambda topic: topic.compaction.stats.per_s(topic.compaction.stats.read_bytes),
+        summed=False,
+    ),
+    TopicMetric(
+        "pulsar_compaction_write_throughput",
+        "gauge",
+        "bytes per second that the last successful compaction wrote",
+        lambda topic: topic.compaction.stats.per_s(topic.compaction.stats.kept_bytes),
+        summed=False,
+    ),
+    TopicMetric(
+        "pulsar_compaction_compacted_entries_count",
+        "gauge",
+        "entries of compacted ledgers; of one that another broker wrote: from its first read on",
+        lambda topic: topic.compaction.size[0],
+    ),
+    TopicMetric(
+        "pulsar_compaction_compacted_entries_size",
+        "gauge",
+        "bytes of compacted ledgers; of one that another broker wrote: from its first read on",
+        lambda topic: topic.compaction.size[1],
+    ),
+)
+"""Of topics that were compacted."""
 EVICTIONS = "pulsar_storage_backlog_quota_exceeded_evictions_total"
 SUBSCRIPTION: tuple[tuple[str, Kind, str, Callable[[Subscription], float]], ...] = (
     ("pulsar_subscription_back_log", "gauge", "entries to deliver", lambda subscription: subscription.cursor.backlog),
@@ -117,7 +171,7 @@ SUBSCRIPTION: tuple[tuple[str, Kind, str, Callable[[Subscription], float]], ...]
     ("pulsar_subscription_consumers_count", "gauge", "connected", lambda subscription: len(subscription.consumers)),
 )
 """Name, kind, help text and value of each subscription."""
-SUMMED = tuple(metric for metric in TOPIC if metric.summed)
+SUMMED = tuple(metric for metric in (*TOPIC, *COMPACTION) if metric.summed)
 
 
 @dataclass(slots=True)
@@ -216,6 +270,7 @@ def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
         for quota, count in (("size", topic.backlog.stats.size_evictions), ("time", topic.backlog.stats.age_evictions))
     )
     yield from pieces(EVICTIONS, "counter", "evictions of messages", (*names, "quota_type"), evictions)
+    yield from _compactions(topics, labels)
     for name, kind, text, value_of in SUBSCRIPTION:
         owned = (
             ((*labels(topic), subscription), value_of(found))
@@ -224,3 +279,15 @@ def topic_families(topics: Sequence[Topic], cluster: str) -> Iterator[Metric]:
         )
         yield from pieces(name, kind, text, (*names, "subscription"), owned)
     yield from _largest_backlogs(topics, cluster)
+
+
+def _compactions(topics: Sequence[Topic], labels: Callable[[Topic], tuple[str, str, str]]) -> Iterator[Metric]:
+    """Yield the families of topics that were compacted, with pauses."""
+    found: list[Topic] = []
+    left = iter(topics)
+    while some := tuple(islice(left, limits.SCRAPE_PIECE_SAMPLES)):
+        found += [topic for topic in some if topic.compaction.was_used]
+        yield PAUSE
+    for name, kind, text, value, _, _ in COMPACTION if found else ():
+        rows = ((labels(topic), value(topic)) for topic in found)
+        yield from pieces(name, kind, text, ("cluster", "namespace", "topic"), rows)

@@ -36,6 +36,11 @@ class CompactedReader:
                 self._reader = await self._ledgers.open(self.of.ledger_id)
             return self._reader
 
+    @property
+    def known_size(self) -> tuple[int, int]:
+        """Its entries and its bytes; zeros before it is opened."""
+        return (0, 0) if self._reader is None else (self._reader.last_add_confirmed + 1, self._reader.length)
+
     async def size(self) -> tuple[int, int]:
         """Return its entries and its bytes. Errors of the ledger client."""
         reader = await self._opened()

@@ -41,7 +41,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished compaction. `read` and `kept`: numbers of entries; `removed`: of messages."""
+    """A finished compaction. `read` and `kept`: numbers of entries; `removed`: of messages.
+
+    `read_bytes`: of both phases; `kept_bytes`: of the compacted ledger.
+    """
 
     horizon: Position
     ledger_id: int
@@ -49,6 +52,8 @@ class Outcome:
     kept: int
     keys: int
     removed: int
+    read_bytes: int
+    kept_bytes: int
 
 
 class Compactor:
@@ -68,6 +73,7 @@ class Compactor:
         self._settings = settings
         self._thread = thread
         self._spent_us = 0
+        self._read_bytes = 0
 
     async def run(self) -> Outcome | None:
         """Compact up to the present end. None if nothing was added since the last time.
@@ -114,10 +120,20 @@ class Compactor:
         finally:
             if not recorded:
                 self._ledger.compacted.discard(writer)
-        return Outcome(horizon, writer.ledger_id, latest.entries, output.entries, latest.keys, latest.removed)
+        return Outcome(
+            horizon,
+            writer.ledger_id,
+            latest.entries,
+            output.entries,
+            latest.keys,
+            latest.removed,
+            self._read_bytes,
+            output.size_bytes,
+        )
 
     async def _in_turn(self, entry: StoredEntry, work: Callable[[Position, Buffer, EntrySummary | None], T]) -> T:
         """Process one entry: here if that is short, after a pause if much was done since the last one."""
+        self._read_bytes += len(entry.data)
         summary = summary_of(entry.data)
         cost_us = weight(entry.data, summary)
         if cost_us > THREAD_US:
@@ -154,7 +170,7 @@ class _Output:
     """Writes the kept entries, a run at a time: the next run is sent while the last one is confirmed."""
 
     def __init__(self, writer: Writer) -> None:
-        self.entries = 0
+        self.entries = self.size_bytes = 0
         self._writer = writer
         self._run: list[tuple[Buffer, ...]] = []
         self._run_bytes = 0
@@ -173,6 +189,7 @@ class _Output:
             )
         self._run.append(parts)
         self._run_bytes += size
+        self.size_bytes += size
         self.entries += 1
         if len(self._run) >= READ_ENTRIES or self._run_bytes >= READ_BYTES:
             await self._send()

@@ -12,7 +12,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.side_thread import SideThread
 from quire_bookie.errors import QuireError
 from quire_broker.compaction.compacted_reader import CompactedReader
-from quire_broker.compaction.compactor import Compactor
+from quire_broker.compaction.compactor import Compactor, Outcome
 from quire_broker.errors import ConflictError
 from quire_broker.limits import COMPACTIONS_AT_ONCE
 from quire_broker.managed_ledger.backlog_size import bytes_after
@@ -36,7 +36,11 @@ class Compactions:
 
 @dataclass(slots=True)
 class CompactionStats:
-    """The last run since the topic was loaded, in Pulsar's words. Times are ms since the epoch, 0: never."""
+    """The last run since the topic was loaded, in Pulsar's words. Times are ms since the epoch, 0: never.
+
+    `read_bytes` and `kept_bytes` are those of the last run that wrote a ledger. `successes`, `failures` and
+    `removed_in_all` count all runs.
+    """
 
     status: str = "NOT_RUN"
     last_error: str = ""
@@ -44,6 +48,15 @@ class CompactionStats:
     succeeded_ms: int = 0
     failed_ms: int = 0
     duration_ms: int = 0
+    successes: int = 0
+    failures: int = 0
+    removed_in_all: int = 0
+    read_bytes: int = 0
+    kept_bytes: int = 0
+
+    def per_s(self, size_bytes: int) -> float:
+        """Return bytes of the last run as bytes per second."""
+        return size_bytes * 1000 / self.duration_ms if self.duration_ms else 0.0
 
 
 class TopicCompaction:
@@ -57,6 +70,8 @@ class TopicCompaction:
         self._background = background
         self._reader: CompactedReader | None = None
         self._run: asyncio.Task[None] | None = None
+        self._made: Outcome | None = None
+        """The last run that wrote a ledger."""
 
     @property
     def reader(self) -> CompactedReader | None:
@@ -72,6 +87,21 @@ class TopicCompaction:
     def running(self) -> bool:
         """Whether the topic is being compacted, or waits for its turn."""
         return self._run is not None
+
+    @property
+    def was_used(self) -> bool:
+        """Whether the topic has a compacted ledger, or a compaction has ended since it was loaded."""
+        return self.stats.successes + self.stats.failures > 0 or self._ledger.compacted.current is not None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Entries and bytes of the compacted ledger in use; zeros until a run here wrote it, or a client read it."""
+        reader, made = self.reader, self._made
+        if reader is None:
+            return 0, 0
+        if made is not None and made.ledger_id == reader.of.ledger_id:
+            return made.kept, made.kept_bytes
+        return reader.known_size
 
     @property
     def pending_bytes(self) -> int:
@@ -97,7 +127,10 @@ class TopicCompaction:
         stats.succeeded_ms = shared.clock.now_ms()
         stats.duration_ms = stats.succeeded_ms - begun_ms
         if outcome is not None:
+            self._made = outcome
             stats.removed_messages = outcome.removed
+            stats.removed_in_all += outcome.removed
+            stats.read_bytes, stats.kept_bytes = outcome.read_bytes, outcome.kept_bytes
             log.info(
                 "compacted %s: %d of %d entries up to %s are in ledger %d, with the latest messages of %d keys",
                 self._topic,
@@ -113,7 +146,9 @@ class TopicCompaction:
         error = None if task.cancelled() else task.exception()
         if error is None and not task.cancelled():
             self.stats.status = "SUCCESS"
+            self.stats.successes += 1
             return
+        self.stats.failures += 1
         self.stats.failed_ms = self._shared.clock.now_ms()
         self.stats.status = "ERROR"
         if error is None:

@@ -1,5 +1,6 @@
 """The metrics of a running broker, over its HTTP port: names, both formats, topics that go during a scrape."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from prometheus_client.metrics_core import Metric
 from quire_bookie.exposition.rendering import PAUSE
 from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.topic_families import namespace_families, topic_families
+from quire_broker.managed_ledger import ManagedLedger
 from quire_broker.names import parse_topic
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.metrics import MetricsSettings
 from quire_broker.topic.topic import Topic
 from tests.support.broker_world import running_brokers
 from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
+from tests.unit.broker.compaction.messages import entry
 
 
 @pytest.fixture
@@ -38,6 +41,19 @@ async def topic_of(broker: RunningBroker, local: str, *subscriptions: str) -> To
     for subscription in subscriptions:
         await topic.subscription(subscription, create=True)
     return topic
+
+
+async def append(ledger: ManagedLedger, data: bytes) -> None:
+    """Append one entry, and wait until it is stored."""
+    stored = asyncio.get_running_loop().create_future()
+    ledger.append(data, lambda position, error: stored.set_result(position))
+    assert await stored is not None
+
+
+async def until_done(topic: Topic) -> None:
+    """Wait until a compaction has ended."""
+    while topic.compaction.running:  # noqa: ASYNC110  it has no event
+        await asyncio.sleep(0.01)
 
 
 async def scraped(broker: RunningBroker) -> dict[str, Metric]:
@@ -101,6 +117,36 @@ async def test_on_request_each_topic_and_subscription_has_series(detailed: Runni
     assert {sample.value for sample in found["pulsar_storage_backlog_quota_limit"].samples} == {-1}
     assert found["quire_broker_largest_backlog"].samples[0].labels.keys() == {"cluster", "namespace"}
     assert found["quire_connection_memory_max_bytes"].samples[0].labels == {"cluster": "standalone"}
+
+
+async def test_compactions_have_metrics_of_topics_that_were_compacted(
+    broker: RunningBroker, detailed: RunningBroker
+) -> None:
+    prefix = "pulsar_compaction_"
+    for one in (broker, detailed):
+        topic = await topic_of(one, "orders")
+        await topic_of(one, "lonely")
+        for key in ("a", "b", "a"):
+            await append(topic.ledger, entry(key, b"12345"))
+        topic.compaction.start()
+        await until_done(topic)
+        found = {name: family.samples for name, family in (await scraped(one)).items() if name.startswith(prefix)}
+        values = {name.removeprefix(prefix): samples[0].value for name, samples in found.items()}
+        assert all(len(samples) == 1 for samples in found.values()), "one namespace, or one topic"
+        assert values["removed_event_count"] == 1
+        assert (values["succeed_count"], values["failed_count"]) == (1, 0)
+        assert values["compacted_entries_count"] == 2 and values["compacted_entries_size"] > 10
+        if one is broker:
+            assert "read_throughput" not in values
+            continue
+        assert values["read_throughput"] > values["write_throughput"] > 0
+        assert values["duration_time_in_mills"] > 0
+        await one.topics.unload(topic.name)
+        again = await topic_of(one, "orders")
+        assert again.compaction.was_used and again.compaction.size == (0, 0)
+        assert again.compaction.reader is not None
+        await again.compaction.reader.size()
+        assert again.compaction.size == (2, values["compacted_entries_size"])
 
 
 async def test_a_name_has_one_family(broker: RunningBroker, detailed: RunningBroker) -> None:
