@@ -9,6 +9,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.etcd_cluster import ClusterBookie, EtcdCluster
 from tests.support.java_driver import JavaDriver, class_path
 from tests.support.polling import until
+from tests.support.stock_clients import JavaSession
 
 GENERATIONS = {"v2": "true", "v3": "false"}
 REACHED_TIMEOUT_S = 90
@@ -93,3 +94,11 @@ def python_client(broker: BrokerProcess) -> Iterator[Any]:
     made = pulsar.Client(broker.url, operation_timeout_seconds=60, logger=logger)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def java_session(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
+    """A stock Java client of the broker."""
+    session = JavaSession(tmp_path_factory.mktemp("java") / "log", broker.url)
+    yield session
+    session.close()

@@ -1,4 +1,4 @@
-"""Compaction of topics with the stock Python client: consumers with readCompacted, readers and table views."""
+"""Compaction of topics with the stock Python and Java clients: consumers with readCompacted, readers, table views."""
 
 import itertools
 from collections.abc import Callable
@@ -11,6 +11,7 @@ pulsar = pytest.importorskip("pulsar")
 
 from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
 from tests.support.polling import until  # noqa: E402
+from tests.support.stock_clients import JavaSession  # noqa: E402
 
 pytestmark = pytest.mark.compat
 RECEIVE_MS = 60_000
@@ -196,3 +197,46 @@ def test_partitions_are_compacted_together(client: Any, broker: BrokerProcess, l
     assert dict(found) == {f"k{key}": b"%d" % (32 + key) for key in range(8)} and len(found) == 8
     assert status_of(lambda: broker.rest("GET", f"{ROOT}/{local}/compaction")) == 412
     assert status_of(lambda: broker.rest("PUT", f"{ROOT}/missing/compaction")) == 404
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_java_client_reads_what_compaction_kept(
+    broker: BrokerProcess, java_session: JavaSession, topic: str, local: str, batch: bool
+) -> None:
+    ids = java_session.publish(topic, "a=1", "b=1", "a=2", "c=1", "b=", "=x", batch=batch)
+    compact(broker, local)
+    kept = [f"{ids[2]} a=2", f"{ids[3]} c=1"]
+    assert java_session.read(topic, compacted=True) == kept
+    assert len(java_session.read(topic)) == 6
+    assert java_session.table(topic) == ["a=2", "c=1"]
+    later = java_session.publish(topic, "c=2", "d=1", "a=", batch=batch)
+    assert java_session.read(topic, compacted=True) == [*kept, f"{later[0]} c=2", f"{later[1]} d=1", f"{later[2]} a="]
+    until(lambda: java_session.table(topic) == ["c=2", "d=1"])
+    compact(broker, local)
+    assert java_session.read(topic, compacted=True) == [f"{later[0]} c=2", f"{later[1]} d=1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Exclusive", "Failover"])
+def test_a_java_consumer_with_read_compacted_continues_behind_what_it_acknowledged(
+    broker: BrokerProcess, java_session: JavaSession, topic: str, local: str, kind: str
+) -> None:
+    java_session.subscribe(topic, "s", kind, compacted=True)
+    java_session.call("close", topic, "s")
+    ids = java_session.publish(topic, *(f"k{number % 3}={number}" for number in range(30)))
+    compact(broker, local)
+    java_session.subscribe(topic, "s", kind, compacted=True)
+    assert java_session.receive(topic, "s", 2) == [f"{ids[27]} k0=27", f"{ids[28]} k1=28"]
+    java_session.call("close", topic, "s")
+    ids += java_session.publish(topic, "k0=30")
+    java_session.subscribe(topic, "s", kind, compacted=True)
+    assert java_session.receive(topic, "s", 2)[-1] == f"{ids[30]} k0=30"
+    java_session.call("close", topic, "s")
+
+
+@pytest.mark.slow
+def test_read_compacted_of_a_java_client_is_refused_where_it_cannot_be_served(
+    java_session: JavaSession, topic: str
+) -> None:
+    assert java_session.fails("subscribe", topic, "s", "Shared", "compacted") == "InvalidConfigurationException"

@@ -1,4 +1,4 @@
-"""Shadow topics with the stock Python client: the same messages with the same ids, for subscriptions of their own."""
+"""Shadow topics with the stock Python and Java clients: the same messages and ids, for subscriptions of their own."""
 
 import itertools
 from typing import Any
@@ -9,6 +9,8 @@ pulsar = pytest.importorskip("pulsar")
 
 from tests.compat.conftest import path_of  # noqa: E402  after the check that there is a client
 from tests.support.broker_process import BrokerProcess  # noqa: E402
+from tests.support.polling import until  # noqa: E402
+from tests.support.stock_clients import JavaSession  # noqa: E402
 
 pytestmark = pytest.mark.compat
 RECEIVE_MS = 60_000
@@ -131,3 +133,48 @@ def test_shadow_topics_that_could_not_work_are_refused_with_the_reason(
     ):
         code, found = broker.refused("PUT", path_of(source, "/shadowTopics"), names)
         assert (code, reason in found) == (412, True), found
+
+
+@pytest.mark.slow
+def test_a_java_client_reads_a_shadow_and_its_sends_fail_at_once(
+    broker: BrokerProcess, java_session: JavaSession, source: str
+) -> None:
+    sent = java_session.publish(source, "k=1", "=2") + java_session.publish(source, "a=3", "b=4", batch=True)
+    shadow = shadow_of(broker, source)
+    java_session.subscribe(shadow, "s")
+    texts = ["k=1", "=2", "a=3", "b=4"]
+    assert java_session.receive(shadow, "s", 4) == [f"{at} {text}" for at, text in zip(sent, texts, strict=True)]
+    before = broker.rest("GET", "/admin/quire/stats")["messages_in"]
+    for _ in range(2):
+        assert java_session.fails("publish", shadow, "single", "k=5") == "NotAllowedException"
+    assert broker.rest("GET", "/admin/quire/stats")["messages_in"] == before
+    stats = broker.rest("GET", path_of(shadow, "/stats"))
+    assert (stats["msgInCounter"], stats["bytesInCounter"]) == (0, 0)
+    sent += java_session.publish(source, "k=6")
+    assert java_session.receive(shadow, "s", 1) == [f"{sent[-1]} k=6"]
+    assert java_session.read(shadow) == java_session.read(source)
+
+
+@pytest.mark.slow
+def test_a_shadow_follows_ledgers_of_its_source_that_end_and_are_deleted(
+    broker: BrokerProcess, java_session: JavaSession, source: str
+) -> None:
+    java_session.subscribe(source, "drained")
+    java_session.call("close", source, "drained")
+    first = java_session.publish(source, "k=1", "k=2")
+    shadow = shadow_of(broker, source)
+    java_session.subscribe(shadow, "s")
+    assert len(java_session.receive(shadow, "s", 1)) == 1
+    broker.rest("PUT", path_of(source, "/unload"))  # its ledger ends
+    second = java_session.publish(source, "k=3")
+    assert first[0].split(":")[0] != second[0].split(":")[0]
+    assert java_session.receive(shadow, "s", 2) == [f"{first[1]} k=2", f"{second[0]} k=3"]
+    java_session.call("close", shadow, "s")
+    broker.rest("DELETE", path_of(source, "/truncate"))
+    third = java_session.publish(source, "k=4")
+    until(lambda: java_session.read(shadow) == [f"{third[0]} k=4"])
+    java_session.subscribe(shadow, "s")
+    assert java_session.receive(shadow, "s", 1) == [f"{third[0]} k=4"]
+    broker.rest("PUT", path_of(shadow, "/unload"))
+    fourth = java_session.publish(source, "k=5")
+    assert java_session.receive(shadow, "s", 1) == [f"{fourth[0]} k=5"]

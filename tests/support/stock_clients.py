@@ -20,8 +20,13 @@ def command(language: str) -> tuple[str, ...]:
     """Return the command of a program, `java` or `go`. Builds it first."""
     if language == "go":
         return (built("stock Go client", "go_client.sh"),)
+    return _java("Load")
+
+
+@functools.cache
+def _java(program: str) -> tuple[str, ...]:
     jars = built("stock Java client", "fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), "clients")
-    return ("java", "-Xmx256m", *JAVA_OPTIONS, "-cp", jars, "dev.quire.clients.Load")
+    return ("java", "-Xmx256m", *JAVA_OPTIONS, "-cp", jars, f"dev.quire.clients.{program}")
 
 
 class Program:
@@ -124,3 +129,73 @@ class StockConsumer(Program):
     def received(self) -> list[tuple[int, str, int]]:
         """Time in ns, key and number of each message."""
         return [(int(at), key, int(number)) for at, key, number in self.of("M")]
+
+
+class StockClientError(Exception):
+    """An exception of the Java client; `name` is that of its class, such as `NotAllowedException`."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name = name
+
+
+class JavaSession:
+    """One Java client that does what it is asked, one request after the other: the program `Session`."""
+
+    ANSWER_TIMEOUT_S = 120.0
+
+    def __init__(self, log: Path, url: str) -> None:
+        command, self._log = [*_java("Session"), url], log
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log.open("ab"), text=True, bufsize=1
+        )
+
+    def call(self, *words: str) -> list[str]:
+        """Return the words of the answer. StockClientError: the client reported an error."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\t".join(words) + "\n")
+        deadline = threading.Timer(self.ANSWER_TIMEOUT_S, self._process.kill)
+        deadline.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            deadline.cancel()
+        if not line.endswith("\n"):
+            pytest.fail(f"no answer to {words}: {self._log.read_text(errors='replace')[-2000:]}")
+        kind, *found = line.rstrip("\n").split("\t")
+        if kind == "error":
+            raise StockClientError(*found)
+        return found
+
+    def fails(self, *words: str) -> str:
+        """Return the class of the error that a call must end with."""
+        with pytest.raises(StockClientError) as caught:
+            self.call(*words)
+        return caught.value.name
+
+    def publish(self, topic: str, *messages: str, batch: bool = False) -> list[str]:
+        """Publish messages `key=value`; return their places `ledger:entry`. An empty value is null."""
+        return self.call("publish", topic, "batch" if batch else "single", *messages)
+
+    def read(self, topic: str, *, compacted: bool = False) -> list[str]:
+        """Return all messages as `ledger:entry key=value`."""
+        return self.call("read", topic, "compacted" if compacted else "whole")
+
+    def subscribe(
+        self, topic: str, name: str, kind: str = "Exclusive", *properties: str, compacted: bool = False
+    ) -> None:
+        """Open a consumer."""
+        self.call("subscribe", topic, name, kind, "compacted" if compacted else "whole", *properties)
+
+    def receive(self, topic: str, name: str, count: int, *, wait_ms: int = 60_000) -> list[str]:
+        """Return up to `count` messages, and acknowledge them."""
+        return self.call("receive", topic, name, str(count), str(wait_ms))
+
+    def table(self, topic: str) -> list[str]:
+        """Return `key=value` of a table view, by key."""
+        return self.call("table", topic)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
