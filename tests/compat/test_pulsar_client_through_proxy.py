@@ -57,6 +57,22 @@ def client(proxy: ProxyProcess) -> Iterator[Any]:
     found.close()
 
 
+def test_messages_that_are_not_stored_come_through(client: Any) -> None:
+    name = f"non-persistent://public/default/through-{next(_names)}"
+    consumer, producer = client.subscribe(name, "s"), client.create_producer(name)
+    got: list[bytes] = []
+
+    def arrived() -> bool:
+        """Send one more message: those before the consumer has granted permits are lost."""
+        producer.send(b"%d" % len(got))
+        with suppress(pulsar.Timeout):
+            got.append(consumer.receive(200).data())
+        return len(got) >= 5
+
+    until(arrived, timeout_s=60)
+    consumer.close()
+
+
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover", "KeyShared"])
 def test_messages_of_each_subscription_type_pass(client: Any, kind: str) -> None:
     name = topic()

@@ -1,4 +1,4 @@
-"""Entry filters with the stock Python client: the broker drops what a subscription does not ask for."""
+"""Entry filters with the stock Python and Java clients: the broker drops what a subscription does not ask for."""
 
 import itertools
 from typing import Any
@@ -9,6 +9,7 @@ pulsar = pytest.importorskip("pulsar")
 
 from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
 from tests.support.polling import until  # noqa: E402
+from tests.support.stock_clients import JavaSession  # noqa: E402
 
 pytestmark = pytest.mark.compat
 RECEIVE_MS = 60_000
@@ -81,3 +82,27 @@ def test_a_backlog_is_analyzed_with_the_filters(broker: BrokerProcess, client: A
     found = broker.rest("POST", f"{path}/subscription/red/analyzeBacklog")
     assert (found["entries"], found["filterAcceptedEntries"], found["filterRejectedEntries"]) == (3, 1, 2)
     assert (found["filterAcceptedMessages"], found["filterRejectedMessages"]) == (1, 2)
+
+
+@pytest.mark.slow
+def test_filters_apply_to_topics_that_store_nothing(
+    broker: BrokerProcess, client: Any, java_session: JavaSession, namespace: str
+) -> None:
+    topic = f"non-persistent://public/{namespace}/t"
+    path = f"/admin/v2/non-persistent/public/{namespace}/t"
+    broker.rest("POST", f"/admin/v2/namespaces/public/{namespace}/entryFilters", {"entryFilterNames": "properties"})
+    everything = client.subscribe(topic, "all")
+    java_session.subscribe(topic, "red", "Exclusive", "filter.color=red")
+
+    def stats(name: str) -> Any:
+        return broker.rest("GET", f"{path}/stats")["subscriptions"][name]
+
+    until(lambda: all(stats(name)["consumers"][0]["availablePermits"] > 0 for name in ("red", "all")))
+    producer = client.create_producer(topic, batching_enabled=False)
+    for color in ("blue", "red", "green"):
+        producer.send(color.encode(), properties={"color": color})
+    assert [everything.receive(RECEIVE_MS).data() for _ in range(3)] == [b"blue", b"red", b"green"]
+    assert [words.split(" ")[1] for words in java_session.receive(topic, "red", 1)] == ["=red"]
+    counts = [stats("red")[f"filter{what}MsgCount"] for what in ("Processed", "Accepted", "Rejected", "Rescheduled")]
+    assert counts == [3, 1, 2, 0]
+    assert stats("red")["msgDropCounter"] == 0

@@ -1,8 +1,9 @@
-"""Topics whose messages are not stored, with the stock Python client and REST."""
+"""Topics whose messages are not stored, with the stock Python, Java and Go clients and REST."""
 
 import itertools
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -12,6 +13,7 @@ pulsar = pytest.importorskip("pulsar")
 
 from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
 from tests.support.polling import until  # noqa: E402
+from tests.support.stock_clients import JavaSession, StockConsumer, StockPublisher  # noqa: E402
 
 pytestmark = pytest.mark.compat
 
@@ -232,3 +234,45 @@ def test_limits_of_the_namespace_hold(client: Any, broker: BrokerProcess) -> Non
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     with pytest.raises(pulsar.ConsumerBusy):
         client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["java", "go"])
+def test_clients_of_other_languages(
+    broker: BrokerProcess, topic: str, local: str, language: str, tmp_path: Path
+) -> None:
+    pause_ms = 1 if language == "java" else 250
+    """The Go client drops messages while it has not sent its last acknowledgment: all have the same id, as on stock."""
+    consumer = StockConsumer(tmp_path / "consumer", language, broker.url, "s", topic)
+    try:
+        consumer.wait_for_line("R")
+        granted(broker, local, "s")
+        publisher = StockPublisher(tmp_path / "publisher", language, broker.url, [topic], pause_ms=pause_ms, keys=4)
+        try:
+            publisher.resume()
+            sent = publisher.finish()
+        finally:
+            publisher.kill()
+        found = broker.rest("GET", f"{NAMESPACE}/{local}/stats")
+        assert (found["msgInCounter"], found["msgDropCounter"]) == (sent, 0)
+        until(lambda: len(consumer.received) == sent, lambda: consumer.why(), timeout_s=60)
+        consumer.end()
+    finally:
+        consumer.kill()
+    for key in range(4):
+        found = [number for _, name, number in consumer.received if name == f"k{key}"]
+        assert found == list(range(key, sent, 4)), "the Java client makes batches of each key"
+
+
+@pytest.mark.slow
+def test_a_java_client_subscribes_in_each_way(broker: BrokerProcess, java_session: JavaSession, local: str) -> None:
+    for kind in ("Exclusive", "Failover", "Shared", "Key_Shared"):
+        name = f"{local}-{kind}"
+        topic = f"non-persistent://public/default/{name}"
+        java_session.subscribe(topic, "s", kind)
+        granted(broker, name, "s")
+        java_session.publish(topic, "a=1", "b=2")
+        java_session.publish(topic, "a=3", "a=4", batch=True)
+        found = [words.split(" ")[1] for words in java_session.receive(topic, "s", 4)]
+        assert found == ["a=1", "b=2", "a=3", "a=4"]
+        java_session.call("close", topic, "s")

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of
 from quire_broker.admin.spreading import on_bundles
-from quire_broker.admin.stats import consumer_stats, publisher_stats, unused_internal_stats
+from quire_broker.admin.stats import consumer_stats, filter_stats, publisher_stats, unused_internal_stats
 from quire_broker.errors import TopicNotFoundError
 from quire_broker.names import NON_PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
@@ -96,6 +96,8 @@ def _subscription(subscription: NonPersistentSubscription) -> dict[str, Any]:
         "unackedMessages": 0,
         "type": subscription.type_name,
         **({} if active is None else {"activeConsumerName": active.spec.name}),
+        **filter_stats(subscription.filters.stats),
+        "subscriptionProperties": dict(subscription.properties),
         "consumers": [consumer_stats(consumer) for consumer in subscription.consumers],
         "isDurable": False,
         "durable": False,

@@ -8,6 +8,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.errors import LedgerError, MetadataError, NoSuchLedgerError
 from quire_bookie.model import LedgerId
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.entry_filters import FilterStats
 from quire_broker.limits import INFO_RANGES_MAX
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.cursor import COMPACTION_CURSOR
@@ -93,10 +94,7 @@ def _subscription(subscription: Subscription, backlog_bytes: int) -> dict[str, A
         "totalMsgExpired": subscription.expired,
         "lastExpireTimestamp": subscription.expired_at_ms,
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acknowledged_ranges),
-        "filterProcessedMsgCount": subscription.filters.stats.processed,
-        "filterAcceptedMsgCount": subscription.filters.stats.accepted,
-        "filterRejectedMsgCount": subscription.filters.stats.rejected,
-        "filterRescheduledMsgCount": 0,
+        **filter_stats(subscription.filters.stats),
         "consumers": [consumer_stats(consumer) for consumer in consumers],
         "isDurable": subscription.durable,
         "durable": subscription.durable,
@@ -115,6 +113,16 @@ def _backlog_quotas(topic: Topic, now_ms: int) -> dict[str, Any]:
         "oldestBacklogMessageAgeSeconds": -1 if oldest is None else max(0, now_ms - oldest.time_ms) // 1000,
     }
     return found if oldest is None else found | {"oldestBacklogMessageSubscriptionName": oldest.subscription}
+
+
+def filter_stats(stats: FilterStats) -> dict[str, int]:
+    """Return what the entry filters of a subscription did. They put no message off."""
+    return {
+        "filterProcessedMsgCount": stats.processed,
+        "filterAcceptedMsgCount": stats.accepted,
+        "filterRejectedMsgCount": stats.rejected,
+        "filterRescheduledMsgCount": 0,
+    }
 
 
 def _compaction(topic: Topic) -> dict[str, Any]:

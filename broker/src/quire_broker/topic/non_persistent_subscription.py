@@ -5,13 +5,15 @@ Acknowledgements change nothing, and nothing is delivered twice.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 from quire_bookie.dataclass import dataclass
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec, Delivery
 from quire_broker.dispatch.dispatcher import DispatchStats, hand_over, size_of
+from quire_broker.dispatch.entry_filters import FilterMissingError, SubscriptionFilters
 from quire_broker.dispatch.immediate import ByKey, InTurn, ToActive
 from quire_broker.errors import NotAllowedError, ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.position import Position
@@ -25,6 +27,7 @@ from quire_broker.wire.kinds import AckKind, SubscriptionType
 UNSTORED = Position(0, 0)
 """Id of every message of a non-persistent topic."""
 _NO_POSITION = Position(-1, -1)
+log = logging.getLogger("quire.broker.dispatch")
 
 
 @dataclass(slots=True)
@@ -41,8 +44,13 @@ class NonPersistentSubscription:
     backlog = 0
     mark_delete = _NO_POSITION
 
-    def __init__(self, name: str, topic: TopicName, settings: DispatchSettings, *, durable: bool) -> None:
+    def __init__(
+        self, name: str, topic: TopicName, settings: DispatchSettings, properties: Mapping[str, str], *, durable: bool
+    ) -> None:
+        """`properties`: those that its first consumer gave it. Entry filters see them."""
         self.name = name
+        self.properties = properties
+        self.filters = SubscriptionFilters(str(topic), name, lambda: properties)
         self.durable = durable
         self.closed = False
         self.stats = DispatchStats()
@@ -52,6 +60,10 @@ class NonPersistentSubscription:
         self._type = SubscriptionType.EXCLUSIVE
         self._choice = InTurn()
         self._lock = asyncio.Lock()
+        self._unfiltered_until_s = 0.0
+        """Loop time until which its filters have used up their share of the broker's time."""
+        self._misses_filter = False
+        """Whether the log says that one of its filters is not installed."""
 
     @property
     def consumers(self) -> Sequence[Consumer]:
@@ -132,7 +144,12 @@ class NonPersistentSubscription:
     # entries
 
     def offer(self, entries: Iterable[tuple[EntrySummary, Delivery]]) -> None:
-        """Give each entry to a consumer that can take it now, in order; drop it if there is none."""
+        """Give each entry to a consumer that can take it now, in order; drop it if there is none.
+
+        Entries that filters reject are no drops; entries that come while the filters must pause are.
+        """
+        if self.filters.filters:
+            entries = self._filtered(entries)
         batches: dict[Consumer, tuple[list[Delivery], list[int]]] = {}
         for summary, delivery in entries:
             consumer = self._choice.choose(summary)
@@ -145,6 +162,26 @@ class NonPersistentSubscription:
             counts.append(summary.num_messages)
         for consumer, (deliveries, counts) in batches.items():
             hand_over(consumer, self.stats, deliveries, sum(counts), size_of(deliveries))
+
+    def _filtered(self, entries: Iterable[tuple[EntrySummary, Delivery]]) -> list[tuple[EntrySummary, Delivery]]:
+        """Return the entries that the filters let pass."""
+        cost, now_s = self.filters.cost, asyncio.get_running_loop().time()
+        found = []
+        for summary, delivery in entries:
+            if now_s < self._unfiltered_until_s or cost.is_spent:
+                self.drops.messages += summary.num_messages
+                continue
+            try:
+                if self.filters.admits(summary):
+                    found.append((summary, delivery))
+            except FilterMissingError as error:
+                self.drops.messages += summary.num_messages
+                if not self._misses_filter:
+                    self._misses_filter = True
+                    log.warning("subscription %s of %s gets nothing: %s", self.name, self._topic, error)
+        if pause_s := cost.take_pause_s():
+            self._unfiltered_until_s = asyncio.get_running_loop().time() + pause_s
+        return found
 
     # commands of clients
 

@@ -6,11 +6,12 @@ the clients, which open it again elsewhere.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from quire_bookie.env.background import Background
 from quire_broker.dispatch.delivery import ConsumerSpec, Delivery
+from quire_broker.dispatch.entry_filters import EntryFilter
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.errors import (
     ConflictError,
@@ -62,6 +63,7 @@ class NonPersistentTopic:
         """Loop time of the last request, or of the end of the last client."""
         self._settings = settings
         self._background = background
+        self._filters: Sequence[EntryFilter] = ()
         self._lost = 0
         """Messages that ended subscriptions lost."""
 
@@ -146,23 +148,32 @@ class NonPersistentTopic:
         """Apply the limit of publishing of a resource group."""
         self.group = group
 
+    def use_filters(self, filters: Sequence[EntryFilter]) -> None:
+        """Deliver only the entries that these let pass, from now on."""
+        self._filters = filters
+        for subscription in self.subscriptions.values():
+            subscription.filters.filters = filters
+
     # subscriptions
 
     async def subscribed(self, name: str, spec: ConsumerSpec) -> NonPersistentSubscription:
         """Return the subscription that a consumer requests, created if necessary."""
-        return self.subscription(name, durable=spec.durable)
+        return self.subscription(name, durable=spec.durable, properties=spec.subscription_properties)
 
     async def first_subscription(self, name: str) -> NonPersistentSubscription:
         """Return the subscription that a producer requests, created if necessary."""
         return self.subscription(name)
 
-    def subscription(self, name: str, *, durable: bool = True) -> NonPersistentSubscription:
+    def subscription(
+        self, name: str, *, durable: bool = True, properties: Mapping[str, str] = MappingProxyType({})
+    ) -> NonPersistentSubscription:
         """Return the subscription of that name, created if necessary. It gets the messages from now on."""
         self._require_open()
         self.used_at_s = asyncio.get_running_loop().time()
         found = self.subscriptions.get(name)
         if found is None:
-            found = NonPersistentSubscription(name, self.name, self._settings, durable=durable)
+            found = NonPersistentSubscription(name, self.name, self._settings, dict(properties), durable=durable)
+            found.filters.filters = self._filters
             self.subscriptions[name] = found
         return found
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerLink, ConsumerSpec
+from quire_broker.dispatch.entry_filters import EntryFilter
 from quire_broker.dispatch.limit import DispatchLimit
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
@@ -145,6 +146,10 @@ class ServedTopic(Protocol):
 
     def use_limits(self, limits: RateLimits) -> None:
         """Apply rates from now on."""
+        ...
+
+    def use_filters(self, filters: Sequence[EntryFilter]) -> None:
+        """Deliver only the entries that these let pass, from now on."""
         ...
 
     def share_limits(self, group: GroupLimits, broker: DispatchLimit) -> None:

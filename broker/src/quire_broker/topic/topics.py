@@ -277,7 +277,6 @@ class Topics:
         self.limit(topic, policies)
         if not topic.name.is_system:
             topic.rules = inactivity_rules(policies, self._settings.inactivity.rules)
-            topic.use_filters(filters_of(filter_names(policies, self._settings.filters), self.filters))
 
     def _note_rules(self, topic: Topic) -> None:
         self._ruled.pop(topic, None)
@@ -285,12 +284,13 @@ class Topics:
             self._ruled[topic] = None
 
     def limit(self, topic: ServedTopic, policies: Json) -> None:
-        """Apply rates and rules of messages of its policies to a topic. System topics have none."""
+        """Apply rates, rules of messages and entry filters of its policies to a topic. System topics have none."""
         group = None if topic.name.is_system else policies.get(GROUP)
         topic.share_limits(self.groups.of(group), self.dispatch_limit)
         if not topic.name.is_system:
             use_message_rules(policies, topic)
             topic.use_limits(limits_in_force(policies, self._policies.cluster, self.rates.of_topics))
+            topic.use_filters(filters_of(filter_names(policies, self._settings.filters), self.filters))
 
     async def apply(self, topic: Topic, here: Moved | None) -> None:
         """Apply changed policies to a loaded topic; it is loaded again if they change what it was loaded with.

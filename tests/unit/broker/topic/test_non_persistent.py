@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quire_broker.dispatch.delivery import ConsumerSpec, Delivery, KeyShared
+from quire_broker.dispatch.entry_filters import FilteredEntry
 from quire_broker.errors import (
     ConflictError,
     ConsumerBusyError,
@@ -89,6 +90,12 @@ def keyed(sequence_id: int, key: str) -> Send:
     return Send(sequence_id, None, 1, False, False, memoryview(seal(metadata, b"m%d" % sequence_id)))
 
 
+def colored(sequence_id: int, color: str) -> Send:
+    metadata = MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
+    metadata.properties.add(key="color", value=color)
+    return Send(sequence_id, None, 1, False, False, memoryview(seal(metadata, b"m%d" % sequence_id)))
+
+
 def test_every_subscription_gets_a_message_and_the_producer_an_answer() -> None:
     async def work(world: World, broker: Broker) -> None:
         topic = await broker.topics.non_persistent.get(NAME)
@@ -139,6 +146,64 @@ def test_messages_without_permits_are_dropped_and_counted() -> None:
         assert topic.dropped == 3
         topics.let_go(topic)
         assert topics.dropped == 3, "counters do not fall"
+
+    scenario(work)
+
+
+def test_entry_filters_decide_what_a_subscription_gets() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topics = broker.topics.non_persistent
+        topic = await topics.get(NAME)
+        red, everything, late = Client(), Client(), Client()
+        filtered, _ = await joined(topic, spec(subscription_properties={"filter.color": "red"}), red)
+        await joined(topic, spec(), everything, subscription="all")
+        broker.topics.limit(topic, {"entryFilters": {"entryFilterNames": "properties"}})
+        await joined(topic, spec(subscription_properties={"filter.color": "blue"}), late, subscription="late")
+        producer, _ = await produced(topic)
+        topic.publish(producer, [colored(0, "red"), colored(1, "blue"), send(2)])
+        assert (red.got, everything.got, late.got) == ([b"m0"], [b"m0", b"m1", b"m2"], [b"m1"])
+        stats = filtered.filters.stats
+        assert (stats.processed, stats.accepted, stats.rejected, filtered.drops.messages) == (3, 1, 2, 0)
+        broker.topics.limit(topic, {})
+        topic.publish(producer, [send(3)])
+        assert red.got == [b"m0", b"m3"]
+
+    scenario(work)
+
+
+def test_messages_are_dropped_while_slow_filters_pause() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.non_persistent.get(NAME)
+        client = Client()
+        subscription, _ = await joined(topic, spec(), client)
+
+        def slow(entry: FilteredEntry) -> bool:
+            subscription.filters.cost.taken_s += 0.015  # as if it had taken that long
+            return True
+
+        topic.use_filters([slow])
+        producer, _ = await produced(topic)
+        topic.publish(producer, [send(number) for number in range(4)])
+        assert client.got == [b"m0", b"m1"] and subscription.drops.messages == 2
+        topic.publish(producer, [send(4)])
+        assert subscription.drops.messages == 3, "it pauses four times as long as the filters took"
+        await asyncio.sleep(0.13)
+        topic.publish(producer, [send(5)])
+        assert client.got == [b"m0", b"m1", b"m5"]
+
+    scenario(work)
+
+
+def test_a_subscription_whose_filter_is_not_installed_gets_nothing() -> None:
+    async def work(world: World, broker: Broker) -> None:
+        topic = await broker.topics.non_persistent.get(NAME)
+        client = Client()
+        subscription, _ = await joined(topic, spec(), client)
+        broker.topics.limit(topic, {"entryFilters": {"entryFilterNames": "elsewhere"}})
+        producer, link = await produced(topic)
+        topic.publish(producer, [send(0), send(1)])
+        await asyncio.sleep(0)
+        assert (client.got, subscription.drops.messages, len(link.heard)) == ([], 2, 2)
 
     scenario(work)
 
