@@ -450,6 +450,7 @@ def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
         memory=parts.memory,
     )
     data.storage.on_deleted = bookie.ledger_deleted
+    data.storage.on_space = bookie.space_freed
     port = server.sockets[0].getsockname()[1]
     running = RunningBookie(settings, parts, bookie, metadata, port, steps)
     return running

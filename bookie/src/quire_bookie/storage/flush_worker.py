@@ -19,6 +19,7 @@ from quire_bookie.limits import DISK_FULL_SEAL_BYTES_MIN
 from quire_bookie.model import LedgerId
 from quire_bookie.settings.storage import StorageSettings
 from quire_bookie.storage.flush import Flush
+from quire_bookie.storage.flush_pace import FlushPace
 from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, LedgerStates
@@ -108,6 +109,8 @@ class FlushWorker(Generic[M]):
         """Space for flushes on a full disk."""
         self.on_flushed: Callable[[CacheHalf], None] | None = None
         """Called when a half is in the index, in the loop step in which it leaves memory."""
+        self.on_space: Callable[[], None] | None = None
+        """Called when a half was released, in the same loop step: refused puts may succeed."""
         self._wanted = asyncio.Event()
         self._space_freed = asyncio.Event()
         self._space_freed.set()
@@ -261,6 +264,8 @@ class FlushWorker(Generic[M]):
         released = half.ledgers
         self._cache.release()
         self._space_freed.set()
+        if self.on_space is not None:
+            self.on_space()
         await self._move_mark(swapped.mark)
         while released:
             # Freed at once, tens of thousands of objects would stall the event loop.
@@ -270,11 +275,13 @@ class FlushWorker(Generic[M]):
 
     async def _flush_parts(self, half: CacheHalf, swapped: _Swapped[M]) -> None:
         """Flush what remains of a half, part by part. DiskFullError: the parts that are done stay done."""
-        ledgers = swapped.remaining(half)
+        ledgers, pace = swapped.remaining(half), FlushPace(self._cache, half.entries)
         for start in range(0, max(1, len(ledgers)), LEDGERS_PER_PART):
             part = ledgers[start : start + LEDGERS_PER_PART]
             is_last = start + LEDGERS_PER_PART >= len(ledgers)
-            written_bytes = await self._write(half, swapped.states, part, swapped.needed_bytes, is_last=is_last)
+            written_bytes = await self._write(
+                half, swapped.states, part, swapped.needed_bytes, is_last=is_last, pace=pace
+            )
             self.epoch += 1
             self._states.end_flush(part)
             swapped.needed_bytes = max(0, swapped.needed_bytes - written_bytes)
@@ -301,18 +308,20 @@ class FlushWorker(Generic[M]):
         needed_bytes: int,
         *,
         is_last: bool = True,
+        pace: FlushPace | None = None,
     ) -> int:
         """Flush some ledgers; retry whenever a folder is found full while others, or the reserve, may have space.
 
         `needed_bytes`: the records of these ledgers and of later parts. Return the bytes of the written records.
         """
         age, reserve = self._commits.next_age, self.reserve
+        pace = pace or FlushPace(self._cache, 0)
         await self._appender.begin(age)
         if reserve is not None and not self._appender.has_space(needed_bytes):
             await reserve.ensure(needed_bytes + needed_bytes // _INDEX_PART + _FLUSH_MARGIN_BYTES)
             await self._appender.begin(age, spend_floor=True)
         while True:
-            flush = Flush(half, states, ledgers, self._appender)
+            flush = Flush(half, states, ledgers, self._appender, pace)
             try:
                 self._appender.check_space(needed_bytes)
                 await flush.run(self._index, self._commits, self._stats, is_last=is_last)

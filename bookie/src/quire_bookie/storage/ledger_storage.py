@@ -156,6 +156,15 @@ class LedgerStorage(Generic[M]):
         """Whether the last flush ran out of space. It is retried every `disk_full_retry_s` and by `flush`."""
         return self._flushes.disk_full
 
+    @property
+    def on_space(self) -> Callable[[], None] | None:
+        """Called when a half of the write cache was released: puts that were refused may succeed."""
+        return self._flushes.on_space
+
+    @on_space.setter
+    def on_space(self, call: Callable[[], None] | None) -> None:
+        self._flushes.on_space = call
+
     # ---- state, sync
     cached_ledger: Callable[[LedgerId], LedgerInfo | None]
     """Return the ledger if it is in memory; None proves nothing, use `load_ledger`."""

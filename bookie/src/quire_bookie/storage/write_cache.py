@@ -284,6 +284,11 @@ class WriteCache:
         return self._other if self._flushing else None
 
     @property
+    def active_share(self) -> float:
+        """How much of the half that receives entries is used, from 0 to 1; a run larger than a half exceeds that."""
+        return self._active.charged_bytes / self._half_bytes
+
+    @property
     def charged_bytes(self) -> int:
         """The memory charged for both halves."""
         return self._active.charged_bytes + self._other.charged_bytes

@@ -104,7 +104,7 @@ async def test_adds_of_an_iteration_that_find_no_space_wait_and_lose_nothing(sce
     await scene.turn()
     assert scene.bookie.stats.adds_paused == 2
     scene.storage.has_space = True
-    scene.bookie._adds.retry()
+    scene.bookie.space_freed()
     scene.journal.settle()
     assert answered(scene.connection) == {ONE: [Status.OK], TWO: [Status.OK]}
 

@@ -9,6 +9,7 @@ import pytest
 from quire_bookie.errors import DiskFullError
 from quire_bookie.model import LedgerId
 from quire_bookie.storage import flush, flush_worker
+from quire_bookie.storage.logs.log_appender import LogAppender
 from tests.sim.disk import Survival
 from tests.support.sampling import one_in
 from tests.unit.bookie.storage.crashes import crash_at
@@ -83,6 +84,38 @@ async def test_old_blocks_are_read_in_parts_and_merged_in_smaller_ones(monkeypat
     for ledger in range(21):
         for entry in range(6):
             assert await store.read(ledger, entry) == body_of(ledger, entry)
+    await store.storage.close()
+
+
+async def test_a_flush_without_space_for_its_entries_leaves_no_read_of_old_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flush, "KEYS_PER_GET", 1)
+    monkeypatch.setattr(flush, "RUNS_PER_YIELD", 1)
+    store = await open_store(settings=dataclasses.replace(SMALL, flush_interval_s=3600.0))
+    for ledger in range(LEDGERS):
+        await store.put_ids(ledger, range(5))
+    begun: list[bytes] = []
+    never = asyncio.Event()
+
+    async def unanswered(keys: Sequence[bytes]) -> list[bytes | None]:
+        begun.extend(keys)
+        await never.wait()
+        return []
+
+    async def full(_appender: LogAppender) -> list[tuple[bytes, bytes]]:
+        raise DiskFullError("no space for the log")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(store.index, "get_many", unanswered)
+        failing.setattr(LogAppender, "end_flush", full)
+        with pytest.raises(DiskFullError):
+            await store.storage.flush()
+    assert len(begun) == 3, "those of the first part"
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "storage-old-values"]
+    await store.storage.flush()
+    for ledger in range(LEDGERS):
+        assert await store.read(ledger, 4) == body_of(ledger, 4)
     await store.storage.close()
 
 

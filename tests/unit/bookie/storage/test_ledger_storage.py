@@ -464,6 +464,27 @@ async def test_a_block_larger_than_a_stretch_is_flushed_whole() -> None:
     await store.storage.close()
 
 
+async def test_the_release_of_a_half_is_reported_in_a_step_in_which_a_refused_put_succeeds() -> None:
+    store = await open_store()
+    info = await store.ledger(1)
+    with pytest.raises(TooManyRequestsError):
+        for entry in range(100_000):
+            store.storage.put(info, run_of(1, entry, [body_of(1, entry, 1000)]))
+    refused, accepted = info.last_entry + 1, list[int]()
+
+    def put_again() -> None:
+        if not accepted:
+            store.storage.put(info, run_of(1, refused, [body_of(1, refused, 1000)]))
+            accepted.append(refused)
+
+    store.storage.on_space = put_again
+    await store.storage.wait_for_space()
+    assert accepted == [refused]
+    await store.storage.flush()
+    assert await store.read(1, refused) == body_of(1, refused, 1000)
+    await store.storage.close()
+
+
 async def test_a_full_half_is_flushed_automatically() -> None:
     store = await open_store()
     info = await store.ledger(1)

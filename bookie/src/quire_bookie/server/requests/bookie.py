@@ -110,6 +110,10 @@ class Bookie:
         self._condition.poison = error
         self._adds.retry()
 
+    def space_freed(self) -> None:
+        """Accept the adds that wait for space in the write cache, as far as they fit now."""
+        self._adds.retry()
+
     def ledger_deleted(self, ledger: LedgerId) -> None:
         """End the long polls of a ledger that storage has deleted."""
         self._long_polls.end_ledger(ledger)

@@ -18,7 +18,7 @@ from quire_bookie.server.requests.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.wire.messages import AddRequest
 
 _RETRY_S = 0.01
-"""Interval of retries of waiting adds: journal groups and flushes free space without a notification."""
+"""Interval of refusals of adds that waited too long. Answers and released halves of the write cache retry adds."""
 
 _Waiting: TypeAlias = tuple[Connection, AddRequest, float]
 """The last element is the loop time at which the wait began."""

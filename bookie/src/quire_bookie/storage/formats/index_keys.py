@@ -24,7 +24,7 @@ AGES_KEY: Final = b"mages"
 QUARANTINE_CLOCK_KEY: Final = b"mquarantine"
 ID_MARKS_KEY: Final = b"mids"
 
-_TWO = struct.Struct(">cQQ")
+_BLOCK = struct.Struct(">cQIHB")
 _ONE = struct.Struct(">cQ")
 _LOG = struct.Struct(">cI")
 _BLOCKS_MAX = (1 << 56) - 1
@@ -32,8 +32,7 @@ _BLOCKS_MAX = (1 << 56) - 1
 
 def block_key(ledger: LedgerId, block: int) -> bytes:
     """Return the key of the block of the entries with id >> 8 == `block`."""
-    key = _TWO.pack(b"b", ledger, block)
-    return key[:9] + key[10:]
+    return _BLOCK.pack(b"b", ledger, block >> 24, block >> 8 & 0xFFFF, block & 0xFF)
 
 
 def block_of_key(key: bytes) -> int:

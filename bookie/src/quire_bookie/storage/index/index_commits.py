@@ -146,15 +146,17 @@ class IndexCommits:
         puts: Sequence[tuple[bytes, bytes]],
         deletes: Sequence[bytes] = (),
         *,
+        blocks: Sequence[tuple[bytes, bytes]] = (),
         next_log: int | None = None,
         proves: bool = True,
     ) -> None:
-        """Commit durably. DiskFullError: nothing changed.
+        """Commit durably. DiskFullError: nothing changed. `blocks`: more puts, of blocks of entry positions only.
 
         Without `proves`, the proof follows with the next commit: for a commit of entries that the journal keeps until
         a later one, whose loss need not be noticed.
         """
-        await self._write(puts, deletes, replace(self._state, next_log=next_log or self._state.next_log))
+        state = replace(self._state, next_log=next_log or self._state.next_log)
+        await self._write([*blocks, *puts], deletes, state)
         self._note(puts, deletes)
         if not proves:
             return
@@ -188,7 +190,7 @@ class IndexCommits:
         self._runs = runs_of(self._durable_bytes)
 
     def _note(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
-        """Track the logs and ledger ids that a commit names."""
+        """Track the logs and ledger ids that a commit names, apart from its blocks."""
         known = len(self._durable_bytes), bool(deletes)
         for key, value in puts:
             kind = key[:1]
