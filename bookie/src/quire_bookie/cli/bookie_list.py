@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import typer
 
+from quire_bookie.cli.refusals import MissingError
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
 from quire_bookie.cli.tables import Column, Output, OutputOption, print_rows
 
@@ -32,16 +33,25 @@ def register(app: typer.Typer) -> None:
     def list_(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """List the running bookies: state, fill of their disks, address.
 
-        With -o wide also machine, rack and what a drain waits for.
+        With -o wide also machine, rack and what a drain waits for. Older processes do not tell machine and rack.
         """
         print_rows(_rows(http), _COLUMNS, output, name=lambda row: row["bookie"], empty="no bookie is registered")
+
+
+def _places(http: str) -> dict[str, dict[str, str]]:
+    """Return machine and rack by bookie; nothing if the process is older than this path."""
+    try:
+        found: dict[str, dict[str, str]] = get(http, "/api/v1/quire/places")
+    except MissingError:
+        return {}
+    return found
 
 
 def _rows(http: str) -> list[dict[str, Any]]:
     """Return a row for each registered bookie, by id."""
     drains = {drain["bookie"]: drain for drain in get(http, "/api/v1/quire/drains")}
     spaces: dict[str, str] = get(http, "/api/v1/bookie/list_bookie_info")
-    places = get(http, "/api/v1/quire/places")
+    places = _places(http)
     rows = []
     for kind, state in (("rw", "writable"), ("ro", "read-only")):
         path = f"/api/v1/bookie/list_bookies?type={kind}&print_hostnames=true"
