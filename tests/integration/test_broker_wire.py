@@ -137,6 +137,21 @@ def test_an_oversized_frame_is_refused_before_it_is_sent_whole(wire: Any) -> Non
     assert client.refused()
 
 
+def test_a_producer_of_a_topic_that_rules_of_placement_give_no_ledger_is_refused_with_the_reason(tmp_path: Any) -> None:
+    broker = BrokerProcess(tmp_path, bookies=2, distinct_machines=True)
+    client = Wire(broker.port)
+    try:
+        topic = ready(client, "persistent://public/default/apart")
+        refused = client.producer(topic)
+        assert refused.error == ServerError.PERSISTENCE
+        assert "apart has no ledger to append to" in refused.message and "there is 1 machine" in refused.message
+        assert "set enforceReplicasOnDistinctMachines=false" in refused.message
+        assert client.subscribe(topic).DESCRIPTOR.name == "CommandSuccess"  # reading needs no ledger
+    finally:
+        client.socket.close()
+        broker.close()
+
+
 def test_unknown_commands_and_a_second_connect_end_the_connection(wire: Any) -> None:
     client = wire()
     client.socket.sendall(encode(pb.BaseCommand(type=99)))

@@ -77,6 +77,7 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
     from quire_bookie.env.local_disk import LocalDisk
     from quire_bookie.metadata.local.store import LocalMetadataStore
     from quire_bookie.server import BookieSettings
+    from quire_bookie.settings.client import ClientSettings
     from quire_bookie.settings.journal import JournalSettings
     from quire_broker.server.broker import BrokerSettings
     from quire_broker.settings.clients import SessionSettings
@@ -93,6 +94,7 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
         entry_metadata=parse_interceptors(options.get("interceptors", "")),
     )
     broker = BrokerSettings(
+        metadata_url=f"local:{folder}/metadata",
         listen="127.0.0.1",
         port=0,
         http_port=0,
@@ -110,7 +112,8 @@ async def _serve(folder: Path, bookies: int, options: dict[str, Any]) -> None:
         advertise="127.0.0.1",
         journal=replace(JournalSettings(), file_bytes=64 << 20),
     )
-    settings = StandaloneSettings(str(folder), bookies, bookie_port=0, bookie=pattern, broker=broker)
+    client = ClientSettings(distinct_machines=bool(options.get("distinct_machines", False)))
+    settings = StandaloneSettings(str(folder), bookies, bookie_port=0, bookie=pattern, broker=broker, client=client)
     metadata = await LocalMetadataStore.open(folder / "metadata")
     disk = LocalDisk()
     running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance())

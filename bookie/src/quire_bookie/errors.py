@@ -34,6 +34,7 @@ QuireError
    |- BookieProtocolError    EBADREQ, EBADVERSION
    |- UnknownLedgerStateError  limbo: neither data nor "no such entry"
    |- NotEnoughBookiesError  fewer than E writable bookies; retry when one registers
+   |  |- PlacementError      enforced rules allow no ensemble; retry when bookies or settings change
    |- QuorumError            too few replicas responded for a decision; retry helps
 """
 
@@ -198,6 +199,10 @@ class UnknownLedgerStateError(LedgerError):
 
 class NotEnoughBookiesError(LedgerError):
     """Fewer writable bookies than the ensemble needs."""
+
+
+class PlacementError(NotEnoughBookiesError):
+    """Enough bookies are writable, but no ensemble of them satisfies the enforced rules of placement."""
 
 
 class QuorumError(LedgerError):

@@ -15,7 +15,7 @@ from statistics import median
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import Chance
-from quire_bookie.errors import NotEnoughBookiesError
+from quire_bookie.errors import NotEnoughBookiesError, PlacementError
 from quire_bookie.model import BookieId
 from quire_bookie.quorum.write_set import write_sets
 
@@ -88,7 +88,8 @@ def choose_ensemble(
     """Choose `size` distinct candidates; those to avoid only if the others do not suffice. `write_quorum`: or `size`.
 
     An ensemble that uses a machine twice in a write set is chosen only if no other is found.
-    NotEnoughBookiesError if there are fewer than `size` candidates, or no ensemble satisfies enforced rules.
+    NotEnoughBookiesError if there are fewer than `size` candidates, PlacementError if no ensemble satisfies enforced
+    rules.
     """
     if len(set(candidates)) < size:
         raise NotEnoughBookiesError(f"{size} writable bookies are needed, {len(set(candidates))} are registered")
@@ -110,7 +111,7 @@ def choose_ensemble(
             kept = kept or ensemble
             break  # only an enforced rule has priority over avoiding a bookie
     if kept is None:
-        raise NotEnoughBookiesError(_lack_text(choice, candidates, size))
+        raise PlacementError(_lack_text(choice, candidates, size))
     return kept
 
 
@@ -182,8 +183,9 @@ def _lack_text(choice: _Choice, candidates: Collection[BookieId], size: int) -> 
         found.append(f"spread over {rules.racks_min} racks and {rules.zones_min} zones")
     if rules.distinct_machines:
         machines = choice.cluster.machine_count(candidates)
+        counted = "there is 1 machine" if machines == 1 else f"there are {machines} machines"
         found.append(
-            f"distinct machines for the {choice.write_quorum} copies of an entry (there are {machines} machines: start "
+            f"distinct machines for the {choice.write_quorum} copies of an entry ({counted}: start "
             "bookies on others, lower the quorums, or set enforceReplicasOnDistinctMachines=false to put copies on one)"
         )
     return f"no {size} of the {len(set(candidates))} registered bookies satisfy: {'; '.join(found)}"

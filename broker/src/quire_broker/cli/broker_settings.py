@@ -98,6 +98,7 @@ def serving_settings(
     own_names = [advertise, *(urlsplit(one.native or one.native_tls).hostname or "" for one in listeners)]
     return BrokerSettings(
         cluster=config.cluster,
+        metadata_url=metadata_url(config) if isinstance(config, StandaloneConfig) else config.metadata,
         listen=config.listen,
         port=config.broker_port,
         http_port=config.http_port,

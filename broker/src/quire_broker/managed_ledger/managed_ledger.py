@@ -109,6 +109,7 @@ class ManagedLedger:
         self._appender = open_appender(context, self._lists, self)
         self.append = self._appender.append
         self.held = self._appender.held
+        self.obstacle = self._appender.obstacle
         self.opened_ms = context.clock.now_ms()
         """When this broker opened it."""
         self._listeners: list[Callable[[], None]] = []

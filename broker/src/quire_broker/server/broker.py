@@ -71,6 +71,8 @@ class BrokerSettings:
     """Settings of a broker. A port of 0 takes a free one, None means no port; `advertise` is the host for clients."""
 
     cluster: str = "standalone"
+    metadata_url: str = ""
+    """Of the metadata store that the broker was opened with, for tools. It holds no credentials."""
     listen: str = "0.0.0.0"
     port: int | None = 6650
     http_port: int | None = 8080

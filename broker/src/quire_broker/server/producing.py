@@ -7,7 +7,7 @@ from functools import partial
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
-from quire_broker.errors import ServiceNotReadyError, TooManyOperationsError, server_error_of
+from quire_broker.errors import PersistenceError, ServiceNotReadyError, TooManyOperationsError, server_error_of
 from quire_broker.names import TopicName, parse_topic
 from quire_broker.security.authorization import Rights
 from quire_broker.server import schemas
@@ -136,10 +136,15 @@ class Producing:
         return self._made(request.request_id, producer, last)
 
     async def _topic(self, name: TopicName) -> ServedTopic:
-        """Return the topic of a new producer. ProducerHoldError, ProducerQuotaError: its backlog is at its quota."""
+        """Return the topic of a new producer.
+
+        ProducerHoldError, ProducerQuotaError: its backlog is at its quota. PersistenceError: nothing can be stored.
+        """
         if not name.persistent:
             return await self._parts.topics.non_persistent.get(name)
         topic = await self._parts.topics.get(name)
+        if obstacle := topic.ledger.obstacle():
+            raise PersistenceError(f"{name} has no ledger to append to: {obstacle}")
         await self._parts.backlog_quotas.admit(topic)
         return topic
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire_bookie.env.chance import Chance
-from quire_bookie.errors import NotEnoughBookiesError
+from quire_bookie.errors import NotEnoughBookiesError, PlacementError
 from quire_bookie.model import BookieId
 from quire_bookie.quorum.placement import (
     Cluster,
@@ -268,7 +268,7 @@ def test_copies_share_a_machine_only_if_there_are_too_few_and_then_use_all_of_th
 
 
 def test_too_few_machines_are_refused_if_the_rule_is_enforced() -> None:
-    with pytest.raises(NotEnoughBookiesError, match=r"3 copies .* 2 machines.*enforceReplicasOnDistinctMachines=false"):
+    with pytest.raises(PlacementError, match=r"3 copies .* 2 machines.*enforceReplicasOnDistinctMachines=false"):
         choose_ensemble(_bookies("a", "b", "c", "d"), 3, _chance(), cluster=_PAIRS, rules=_APART)
 
 

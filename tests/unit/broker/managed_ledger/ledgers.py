@@ -17,6 +17,7 @@ from quire_bookie.errors import (
     NoSuchEntryError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
+    PlacementError,
     UnauthorizedError,
 )
 from quire_bookie.metadata.joint_write import Transact
@@ -63,6 +64,8 @@ class FakeBookies:
         self.ledgers: dict[int, FakeLedger] = {}
         self.writable = frozenset(BookieId(f"bookie-{number}") for number in range(bookies))
         self.metadata_away = False
+        self.forbidden = ""
+        """Why enforced rules of placement allow no ledger; empty: they do."""
         self.next_id = 3
         self.reads = 0
         self.created: list[int] = []
@@ -317,6 +320,8 @@ class FakeClient:
     ) -> FakeWriter:
         await asyncio.sleep(0)
         self.world.check_metadata()
+        if self.world.forbidden:
+            raise PlacementError(self.world.forbidden)
         if fewer_bookies:
             writable = len(self.world.writable)
             ensemble_size, write_quorum = narrowed(ensemble_size, write_quorum, ack_quorum, writable)

@@ -279,6 +279,16 @@ class Appender:
             self._observer.fenced(error)
 
     # ---- rollover
+    def obstacle(self) -> str:
+        """Return why appends would wait for a ledger that enforced rules of placement do not allow; else nothing.
+
+        From the first call on its creation is tried again and again, as for an append: bookies may be added.
+        """
+        if self.state is AppendState.NO_LEDGER:
+            self._begin_switch(RollReason.FAILED)
+        waits = self.state is AppendState.SWITCHING and self._ledger is None
+        return self._steps.obstacle if waits else ""
+
     def install(self, writer: Writer) -> None:
         """Write to this ledger from now on. The list already contains it as its tail."""
         assert self._lists.ledgers.tail == writer.ledger_id, "the list contains a ledger before it is written to"

@@ -15,6 +15,7 @@ from quire_bookie.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
     NotEnoughBookiesError,
+    PlacementError,
 )
 from quire_bookie.metadata.store import MetadataStore, SessionState
 from quire_bookie.model import LedgerId
@@ -76,6 +77,8 @@ class LedgerMaker:
         self._client = client
         self._availability = availability
         self._settings = settings
+        self.obstacle = ""
+        """Why the last ledger could not be created, if enforced rules of placement allow none; else empty."""
 
     def use(self, settings: ManagedLedgerSettings) -> None:
         """Create the next ledgers with these settings."""
@@ -101,7 +104,7 @@ class LedgerMaker:
         settings = self._settings
         placement = {} if settings.groups is None else settings.groups.custom()
         try:
-            return await self._client.create_ledger(
+            writer = await self._client.create_ledger(
                 ensemble_size=settings.ensemble_size,
                 write_quorum=settings.write_quorum,
                 ack_quorum=settings.ack_quorum,
@@ -112,7 +115,11 @@ class LedgerMaker:
             )
         except (MetadataError, NotEnoughBookiesError) as error:
             self._availability.note(error)
+            if isinstance(error, PlacementError):
+                self.obstacle = str(error)
             raise
+        self.obstacle = ""
+        return writer
 
     def should_replace(self, writer: Writer) -> bool:
         """Return whether the ledger was created with fewer than E bookies, and E bookies accept ledgers now."""

@@ -131,6 +131,11 @@ class SwitchSteps:
                 _log.info("%s: no new ledger yet, appends wait: %s", self._lists.name, error)
                 await backoff.wait()
 
+    @property
+    def obstacle(self) -> str:
+        """Why enforced rules of placement did not allow the last ledger; else nothing."""
+        return self._maker.obstacle
+
     async def discard(self, writer: Writer) -> None:
         """Delete a successor that the list does not contain."""
         await self._maker.discard(writer)

@@ -203,6 +203,43 @@ def test_without_enough_bookies_it_opens_for_readers_and_appends_fail_in_time() 
     run(scenario)
 
 
+def test_rules_of_placement_that_allow_no_ledger_are_an_obstacle_until_it_can_be_created() -> None:
+    async def scenario(world: World) -> None:
+        world.bookies.forbidden = "no 3 of the 3 registered bookies satisfy: distinct machines"
+        process = world.process()
+        ledger = await process.open()
+
+        async def obstacle() -> str:
+            return ledger.obstacle()
+
+        for _ in range(3):
+            assert await process.run(obstacle()) == world.bookies.forbidden
+            await asyncio.sleep(10)
+        world.bookies.forbidden = ""
+        await asyncio.sleep(120)
+        assert await process.run(obstacle()) == ""
+        await append(ledger, b"x")
+        assert await everything(ledger) == [b"x"]
+        world.bookies.forbidden = "again"
+        assert await process.run(obstacle()) == ""  # it has a ledger
+
+    run(scenario)
+
+
+def test_too_few_bookies_are_no_obstacle_because_appends_wait_for_them() -> None:
+    async def scenario(world: World) -> None:
+        process = world.process()
+        process.client.set_writable(0)
+        ledger = await process.open()
+
+        async def obstacle() -> str:
+            return ledger.obstacle()
+
+        assert await process.run(obstacle()) == ""
+
+    run(scenario)
+
+
 def test_a_failed_ledger_is_closed_and_its_pending_appends_go_to_the_next_in_order() -> None:
     async def scenario(world: World) -> None:
         process = world.process()
