@@ -4,7 +4,7 @@ start: open the credentials -> bind the ports -> cluster nodes -> registration a
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,10 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.slow_log import SlowLog
-from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker import __version__
 from quire_broker.balancing.balancing import Balancing
-from quire_broker.dispatch.entry_filters import EntryFilter, flaw_of_names, installed_filters
+from quire_broker.dispatch.entry_filters import filters_with
 from quire_broker.managed_ledger.factory import ManagedLedgerFactory
 from quire_broker.offload.tier import Tier
 from quire_broker.ownership.initialise import initialise_cluster
@@ -48,15 +47,6 @@ if TYPE_CHECKING:
     from quire_bookie.exposition.rendering import Collector
 
 
-def _filters(names: str) -> Mapping[str, EntryFilter]:
-    """Return the entry filters of this environment. ConfigError: one of them, or of these names, cannot be used."""
-    found = installed_filters()
-    flaw = flaw_of_names(names, found) if names.strip() else None
-    if flaw is not None:
-        raise ConfigError(f"entryFilterNames: {flaw}")
-    return found
-
-
 class _Building:
     """Builds the parts of one broker: those that need no port at once, the others after the ports are known."""
 
@@ -74,7 +64,7 @@ class _Building:
         self._metadata, self._ledger_client = metadata, ledger_client
         self._clock, self._chance = clock, chance
         self._memory = memory or ConnectionMemory(settings.memory)
-        self._filters = _filters(settings.topics.filters)
+        self._filters = filters_with(settings.topics.filters)
         self.background = Background()
         self.access = Access(settings.access, clock)
         self.sessions: Seats[Session] = Seats(

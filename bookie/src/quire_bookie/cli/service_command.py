@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # imported when settings are loaded
     from quire_bookie.config.sources import ProcessConfig
 
 log = logging.getLogger("quire.process")
+_MISSED = "%s: no effect: %s: settings of other kinds of process, which this one does not have"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def run_command(
             if unknown:
                 named = ", ".join(_with_suggestion(type(loaded.config), key) for key in unknown)
                 log.warning("%s: unknown to Quire, ignored: %s", options.config, named)
+            if missed := loaded.config.missed(loaded.of_others):
+                log.warning(_MISSED, options.config, ", ".join(missed))
             for line in loaded.config.doubts:
                 log.warning("%s", line)
             for variable, meant in loaded.misspelled.items():

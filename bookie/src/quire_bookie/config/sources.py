@@ -167,6 +167,11 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
         """Return what to report about keys of the Java system that have no effect, and the keys that are not known."""
         return [], list(keys)
 
+    @classmethod
+    def missed(cls, keys: Iterable[str]) -> list[str]:
+        """Return those of these keys of other kinds of process that a user expects to have an effect here."""
+        return []
+
 
 C = TypeVar("C", bound=ProcessConfig)
 
@@ -185,13 +190,15 @@ DEFAULT = Origin("default")
 class Loaded(Generic[C]):
     """Holds the checked settings and the origin of each field.
 
-    `ignored`: unknown keys of a .conf file, which was written for the Java system. `misspelled`: environment variables
+    `ignored`: unknown keys of a .conf file, which was written for the Java system. `of_others`: keys of the file that
+    only other kinds of process have. `misspelled`: environment variables
     that are almost settings, each with the name of the setting; a variable of another program may look like that.
     """
 
     config: C
     origins: Mapping[str, Origin]
     ignored: tuple[str, ...] = ()
+    of_others: tuple[str, ...] = ()
     misspelled: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[tuple[str, Any, str, str]]:
@@ -219,7 +226,7 @@ def load(
     """
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = dict.fromkeys(model.model_fields, DEFAULT)
-    from_file, ignored = _from_file(model, file, also_known)
+    from_file, ignored, of_others = _from_file(model, file, also_known)
     for source in (
         from_file,
         _from_environment(model, environment),
@@ -230,18 +237,19 @@ def load(
             values[name] = value
             origins[name] = origin
     try:
-        return Loaded(model(**values), origins, ignored, _misspelled(model, environment))
+        return Loaded(model(**values), origins, ignored, of_others, _misspelled(model, environment))
     except ValidationError as error:
         raise ConfigError(_explain(model, error, origins)) from error
 
 
 def _from_file(
     model: type[ProcessConfig], file: Path | None, also_known: frozenset[str]
-) -> tuple[dict[str, tuple[Any, Origin]], tuple[str, ...]]:
+) -> tuple[dict[str, tuple[Any, Origin]], tuple[str, ...], tuple[str, ...]]:
     if file is None:
-        return {}, ()
+        return {}, (), ()
     found: dict[str, tuple[Any, Origin]] = {}
     ignored: list[str] = []
+    of_others: list[str] = []
     given = parse_file(file)
     for key, value in (model.from_java_file(given) if file.suffix in PROPERTIES else given).items():
         name = model.field_of(key)
@@ -249,13 +257,15 @@ def _from_file(
             continue  # files of the Java system list keys without values
         if name is not None:
             found[name] = (value, Origin(f"file {file}"))
+        elif key in also_known:
+            of_others.append(key)
         elif file.suffix in PROPERTIES:
             ignored.append(key)
         elif isinstance(value, dict):
             raise ConfigError(f"{file}: '{key}' is a table; write its settings at the top level, without a table")
-        elif key not in also_known:
+        else:
             raise ConfigError(f"{file}: unknown setting '{key}'{suggestion(model, key)}")
-    return found, tuple(key for key in ignored if key not in also_known)
+    return found, tuple(ignored), tuple(of_others)
 
 
 def _from_environment(model: type[ProcessConfig], environment: Mapping[str, str]) -> dict[str, tuple[Any, Origin]]:

@@ -29,6 +29,7 @@ from quire_broker.cli.open_file_shares import fit_broker, fit_standalone
 from quire_broker.cli.open_ports import missing_bookie_credentials, open_port_warnings
 from quire_broker.cli.status_line import Sample, StatusLine, log_status, own_command, standalone_banner
 from quire_broker.config.broker import BrokerConfig, StandaloneConfig
+from quire_broker.dispatch.entry_filters import filters_with
 from quire_broker.server.broker import RunningBroker
 from quire_broker.standalone import RunningStandalone, run_standalone
 
@@ -46,6 +47,7 @@ async def serve_standalone(config: StandaloneConfig, stop: asyncio.Event) -> int
     require_own_address(config.bookie_host, "--bookie-host (bookieBindAddress)")
     for warning in open_port_warnings(config):
         log.warning("%s", warning)
+    filters_with(config.entry_filters)  # before anything is opened
     settings = fit_standalone(standalone_settings(config))
     async with contextlib.AsyncExitStack() as undo, _plain_errors():
         disk = LocalDisk(journal_submit=config.journal_submit)
@@ -112,6 +114,7 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
     require_own_address(config.listen, BrokerConfig.key_of("listen"))
     if (warning := missing_bookie_credentials(config)) is not None:
         log.warning("%s", warning)
+    filters_with(config.entry_filters)  # before anything is opened
     config = with_listeners_of_file(config, os.environ)
     settings = fit_broker(broker_settings(config, await configured_password(config)))
     clock, chance = SystemClock(), SystemChance()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from quire_bookie.config.bookie import Fraction, Port, StorageConfig
+from quire_bookie.config.bookie import BookieConfig, Fraction, Port, StorageConfig
 from quire_bookie.config.client_security import ClientSecurityConfig
 from quire_bookie.config.connections import ConnectionMemoryConfig
 from quire_bookie.config.ledger_client import LedgerClientConfig
@@ -330,6 +330,11 @@ class StandaloneConfig(
         description="time to keep a ledger that the metadata no longer names before it is deleted, in s; 0: "
         "it is deleted at once; a separate bookie keeps it for 86400",
     )
+
+    @classmethod
+    def missed(cls, keys: Iterable[str]) -> list[str]:
+        """Return the keys of bookies among these: the bookies of a standalone do not have them."""
+        return [key for key in keys if BookieConfig.field_of(key) is not None]
 
     @model_validator(mode="after")
     def _clients_reach_it(self) -> "StandaloneConfig":

@@ -86,6 +86,15 @@ def installed_filters() -> dict[str, EntryFilter]:
     return found
 
 
+def filters_with(names: str) -> dict[str, EntryFilter]:
+    """Return the entry filters of this environment. ConfigError: one of them, or of these names, cannot be used."""
+    found = installed_filters()
+    flaw = flaw_of_names(names, found) if names.strip() else None
+    if flaw is not None:
+        raise ConfigError(f"entryFilterNames: {flaw}")
+    return found
+
+
 def names_in(text: str) -> list[str]:
     """Return the names in a list with commas."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -70,3 +70,29 @@ def test_a_wrong_setting_is_refused_before_anything_serves(
     put_in_place(monkeypatch, command, service)
     assert run([*command, "--set", "nothing=1"]) == 2
     assert "unknown setting 'nothing'" in capsys.readouterr().err
+
+
+def test_a_standalone_reports_keys_of_bookies_that_it_does_not_have(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def service(_config: Any, _stop: asyncio.Event) -> int:
+        return 0
+
+    put_in_place(monkeypatch, command, service)
+    file = tmp_path / "shared.conf"
+    file.write_text("bookieMachine=m1\nmaxMessageSize=5242880\n")
+    with caplog.at_level(logging.WARNING):
+        assert run([*command, "--config", str(file), "--set", "metadata=etcd://h:1", "--event-loop", "asyncio"]) == 0
+    expected = [f"{file}: no effect: bookieMachine: settings of other kinds of process, which this one does not have"]
+    assert [record.getMessage() for record in caplog.records] == (expected if command == ["standalone"] else [])
+
+
+@pytest.mark.parametrize("command", ["broker start", "standalone"])
+def test_an_entry_filter_that_is_not_installed_is_refused_before_anything_is_opened(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    address = ["--set", "metadata=etcd://127.0.0.1:1"] if command == "broker start" else []
+    assert run([*command.split(), *address, "--set", "entryFilterNames=typo", "--event-loop", "asyncio"]) == 2
+    assert "entryFilterNames: Entry filter 'typo' not found" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

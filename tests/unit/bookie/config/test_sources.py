@@ -113,7 +113,8 @@ def test_the_error_names_a_missing_file() -> None:
 def test_keys_of_another_kind_of_process_may_share_the_file(tmp_path: Path) -> None:
     file = tmp_path / "q.toml"
     file.write_text("brokerServicePort = 6650")
-    load(BookieConfig, flags={}, environment={}, file=file, also_known=frozenset({"brokerServicePort"}))
+    loaded = load(BookieConfig, flags={}, environment={}, file=file, also_known=frozenset({"brokerServicePort"}))
+    assert (loaded.ignored, loaded.of_others) == ((), ("brokerServicePort",))
     with pytest.raises(ConfigError, match="unknown setting 'brokerServicePort'"):
         load(BookieConfig, flags={}, environment={}, file=file)
 
