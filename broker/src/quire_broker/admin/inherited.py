@@ -6,9 +6,8 @@ from typing import Any
 from quire_broker.offload.policies import shown
 from quire_broker.policies.backlog_quota import NO_LIMIT, BacklogQuotas, QuotaKind, QuotaPolicy
 from quire_broker.policies.defaults import STRATEGY
-from quire_broker.policies.fields import PAUSE_ON_ACKS
+from quire_broker.policies.fields import ENTRY_FILTERS, OFFLOAD, PAUSE_ON_ACKS
 from quire_broker.policies.inactivity import TOPICS, default_value
-from quire_broker.policies.of_topics import OFFLOAD
 from quire_broker.server.broker import BrokerSettings
 
 _TICK_MS = 1000
@@ -55,7 +54,7 @@ def inherited(settings: BrokerSettings) -> dict[str, Any]:
         TOPICS: default_value(topics.inactivity.rules),
         OFFLOAD: shown(ledger.offload),
         PAUSE_ON_ACKS: delivery.pause_on_acks,
-        "entryFilters": {"entryFilterNames": topics.filters},
+        ENTRY_FILTERS: {"entryFilterNames": topics.filters},
     }
 
 

@@ -36,12 +36,11 @@ from quire_broker.balancing.history import forget_averages
 from quire_broker.dispatch.entry_filters import flaw_of_names
 from quire_broker.errors import AuthorizationError, ConflictError, NotAllowedError, NotFoundError
 from quire_broker.names import NON_PERSISTENT, TopicName, parse_topic
-from quire_broker.offload.policies import POLICIES as OFFLOAD_POLICIES
 from quire_broker.ownership.owners import Bundle
 from quire_broker.ownership.registration import BROKERS
 from quire_broker.policies.bundles import hash_of
 from quire_broker.policies.defaults import OLD_STRATEGY
-from quire_broker.policies.fields import FIELDS, PAUSE_ON_ACKS, flaw_of
+from quire_broker.policies.fields import ENTRY_FILTERS, FIELDS, OFFLOAD, PAUSE_ON_ACKS, flaw_of
 from quire_broker.policies.inactivity import SUBSCRIPTIONS, TOPICS, flaw_of_inactivity
 from quire_broker.policies.rates import (
     BY_CLUSTER,
@@ -60,8 +59,8 @@ from quire_broker.schemas.compatibility import OLD_STRATEGIES
 from quire_broker.security.authorization import AUTH_MODE, AUTH_MODES
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.handover import NO_BROKER
-from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.topic.topic import Topic
+from quire_broker.wire.kinds import TYPE_NAMES
 
 STORED_POLICIES = {
     "persistence": "persistence",
@@ -97,7 +96,7 @@ STORED_POLICIES = {
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
     "subscribeRate": SUBSCRIBE,
-    "entryFilters": "entryFilters",
+    "entryFilters": ENTRY_FILTERS,
 }
 """Maps the path of a policy to its key in the namespace's node."""
 
@@ -190,8 +189,8 @@ async def create(request: web.Request) -> web.Response:
         wrong = flaw_of(name, value) or flaw_of_filters(name, value, broker_of(request))
         if wrong:
             return failure(412, wrong)
-    if policies.get(OFFLOAD_POLICIES) is not None and not is_super_user(request):
-        raise AuthorizationError(f"only a super user may create a namespace with {OFFLOAD_POLICIES}")
+    if policies.get(OFFLOAD) is not None and not is_super_user(request):
+        raise AuthorizationError(f"only a super user may create a namespace with {OFFLOAD}")
     await broker_of(request).policies.create_namespace(namespace_of(request), policies)
     return done()
 
@@ -384,7 +383,7 @@ def flaw_of_policy(field: str, value: Any, cluster: str) -> str | None:
 
 def flaw_of_filters(field: str, value: Any, broker: RunningBroker) -> str | None:
     """Return why a valid value of a policy cannot be in force at this broker: it lacks an entry filter."""
-    if field != "entryFilters" or value is None:
+    if field != ENTRY_FILTERS or value is None:
         return None
     return flaw_of_names(value.get("entryFilterNames") or "", broker.topics.filters)
 

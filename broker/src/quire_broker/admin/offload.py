@@ -27,6 +27,7 @@ from quire_broker.errors import AuthorizationError, OffloadError
 from quire_broker.offload import policies as offload_policies
 from quire_broker.offload.format import uuid_halves
 from quire_broker.offload.target import OffloadTarget
+from quire_broker.policies.fields import OFFLOAD
 from quire_broker.policies.store import Json
 from quire_broker.topic.topic import Topic
 
@@ -167,7 +168,7 @@ async def _store(request: web.Request, key: str, value: object) -> web.Response:
 @described(returns=OBJECT)
 async def get_policies(request: web.Request) -> web.Response:
     """Return the namespace's offload policies; no content if there are none."""
-    value = (await policies_of(request)).get(offload_policies.POLICIES)
+    value = (await policies_of(request)).get(OFFLOAD)
     return done() if value is None else answer(value)
 
 
@@ -176,7 +177,7 @@ async def set_policies(request: web.Request) -> web.Response:
     """Store offload policies; 412 if this broker cannot apply them."""
     value = await body_of(request)
     flaw = flaw_of_offloading(value)
-    return failure(412, flaw) if flaw else await _store(request, offload_policies.POLICIES, value)
+    return failure(412, flaw) if flaw else await _store(request, OFFLOAD, value)
 
 
 def flaw_of_offloading(value: object) -> str | None:
@@ -190,7 +191,7 @@ def flaw_of_offloading(value: object) -> str | None:
 
 async def remove_policies(request: web.Request) -> web.Response:
     """Restore the broker's settings."""
-    return await _store(request, offload_policies.POLICIES, None)
+    return await _store(request, OFFLOAD, None)
 
 
 @described(returns=INTEGER)

@@ -29,8 +29,8 @@ from quire_broker.limits import SUBSCRIPTION_RATES_MAX
 from quire_broker.names import TopicName
 from quire_broker.policies.backlog_quota import QUOTA_KEY
 from quire_broker.policies.defaults import with_defaults
-from quire_broker.policies.fields import INT_MAX, PAUSE_ON_ACKS
-from quire_broker.policies.of_topics import OFFLOAD, PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.fields import INT_MAX, OFFLOAD, PAUSE_ON_ACKS
+from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import (
     SUBSCRIPTION_DISPATCH,
     default_values,

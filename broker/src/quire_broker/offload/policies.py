@@ -16,8 +16,8 @@ from typing import Any, Final
 from quire_bookie.errors import ConfigError
 from quire_broker.offload.settings import OFF, OffloadSettings, ReadFirst
 from quire_broker.offload.target import OffloadTarget
+from quire_broker.policies.fields import OFFLOAD
 
-POLICIES: Final = "offload_policies"
 THRESHOLD: Final = "offload_threshold"
 THRESHOLD_S: Final = "offload_threshold_in_seconds"
 LAG_MS: Final = "offload_deletion_lag_ms"
@@ -37,7 +37,7 @@ _PRIORITIES = {each.value: each for each in ReadFirst} | {
 def with_policies(base: OffloadSettings, policies: Mapping[str, Any]) -> OffloadSettings:
     """Return the broker's settings with the namespace's policies applied. ConfigError names an invalid value."""
     changes: dict[str, Any] = {}
-    own = policies.get(POLICIES) or {}
+    own = policies.get(OFFLOAD) or {}
     target = _target(own)
     if target is not None:
         changes["target"] = target
@@ -83,7 +83,7 @@ def check_policies(value: object) -> None:
             raise ConfigError(f"{key}: policies hold no credentials; provide them in the broker's environment")
     if not value.get("managedLedgerOffloadDriver"):
         raise ConfigError("offload policies need managedLedgerOffloadDriver")
-    with_policies(OffloadSettings(), {POLICIES: value})
+    with_policies(OffloadSettings(), {OFFLOAD: value})
 
 
 def _target(own: Mapping[str, Any]) -> OffloadTarget | None:

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 NAME_CHARACTERS_MAX: Final = 1024
+ENTRY_FILTERS: Final = "entryFilters"
+OFFLOAD: Final = "offload_policies"
 PAUSE_ON_ACKS: Final = "dispatcherPauseOnAckStatePersistentEnabled"
 ENTRIES_MAX: Final = 10_000
 """Maximum of one list or map."""
@@ -102,16 +104,13 @@ def object_of(required: tuple[str, ...] = (), **fields: Check) -> Check:
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
             return f"an object with the fields {', '.join(fields)}"
-        for name in required:
-            if value.get(name) is None:
-                return f"an object with the field {name}"
         for name, item in value.items():
             if name not in fields:
                 return f"an object without the field {name[:100]!r}; allowed are {', '.join(fields)}"
             flaw = None if item is None else fields[name](item)
             if flaw:
                 return f"an object whose field {name} is {flaw}"
-        return None
+        return next((f"an object with the field {name}" for name in required if value.get(name) is None), None)
 
     properties = {
         name: item.schema if name in required else {**item.schema, "nullable": True} for name, item in fields.items()
@@ -198,7 +197,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "offload_threshold": LONG,
     "offload_threshold_in_seconds": LONG,
     "offload_deletion_lag_ms": LONG,
-    "offload_policies": map_of(_SETTING),
+    OFFLOAD: map_of(_SETTING),
     "schema_auto_update_compatibility_strategy": text,
     "schema_compatibility_strategy": text,
     "is_allow_auto_update_schema": flag,
@@ -209,7 +208,7 @@ FIELDS: Final[Mapping[str, Check]] = {
     "resource_group_name": text,
     "migrated": flag,
     PAUSE_ON_ACKS: flag,
-    "entryFilters": object_of(entryFilterNames=text),
+    ENTRY_FILTERS: object_of(entryFilterNames=text),
     "shadow_topics": list_of(text),
 }
 """Maps each field of the node to the check of its values."""

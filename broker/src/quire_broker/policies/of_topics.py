@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quire_broker.policies.backlog_quota import QUOTA_KEY
-from quire_broker.policies.fields import PAUSE_ON_ACKS, usable
+from quire_broker.policies.fields import ENTRY_FILTERS, OFFLOAD, PAUSE_ON_ACKS, usable
 from quire_broker.policies.inactivity import TOPICS
 from quire_broker.policies.rates import (
     BY_CLUSTER,
@@ -24,7 +24,6 @@ from quire_broker.policies.rates import (
 )
 
 PROPERTY: Final = "quire.policies"
-OFFLOAD: Final = "offload_policies"
 PATHS: Final[Mapping[str, str]] = {
     "messageTTL": "message_ttl_in_seconds",
     "retention": "retention_policies",
@@ -52,7 +51,7 @@ PATHS: Final[Mapping[str, str]] = {
     "dispatchRate": DISPATCH,
     "subscriptionDispatchRate": SUBSCRIPTION_DISPATCH,
     "subscribeRate": SUBSCRIBE,
-    "entryFilters": "entryFilters",
+    "entryFilters": ENTRY_FILTERS,
 }
 """Maps the path of a topic's policy to its field."""
 

@@ -32,7 +32,7 @@ from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire import commands
-from quire_broker.wire.entry import deliverable
+from quire_broker.wire.entry import MAGIC_BROKER_METADATA, deliverable
 from quire_broker.wire.frames import AckRun
 from quire_broker.wire.hot import MessageHeads
 from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, Moved, SubscriptionType
@@ -42,7 +42,6 @@ CHECKSUM_VERSION = 11
 BROKER_METADATA_VERSION = 18
 ACK_SET_WORD_BITS = 64
 ACTIVE_CHANGE_VERSION = 12
-_BROKER_METADATA_MAGIC = b"\x0e\x02"
 _new_tuple = tuple.__new__  # half the cost of calling Position
 
 
@@ -329,7 +328,7 @@ class Consuming:
         size = 0
         for delivery in deliveries:
             data = delivery.data
-            if not self._whole_entries or (data[:2] == _BROKER_METADATA_MAGIC and not self._keeps_broker_metadata):
+            if not self._whole_entries or (data[:2] == MAGIC_BROKER_METADATA and not self._keeps_broker_metadata):
                 data = deliverable(data, broker_metadata=False, checksum=self._whole_entries)
             position = delivery.position
             size += len(data)

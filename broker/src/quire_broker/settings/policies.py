@@ -8,9 +8,9 @@ from quire_bookie.settings.declared import setting
 from quire_broker.limits import DEDUPLICATION_INTERVAL_S, PARTITIONS_MAX
 from quire_broker.policies.defaults import STRATEGY
 from quire_broker.policies.fields import INT_MAX
+from quire_broker.wire.kinds import TYPE_NAMES
 
-TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
-"""The types of subscriptions."""
+_TYPES: Final = tuple(TYPE_NAMES.values())
 StrategyName: TypeAlias = Literal[
     "ALWAYS_INCOMPATIBLE",
     "ALWAYS_COMPATIBLE",
@@ -29,10 +29,10 @@ _PLAIN: Final[TopicType] = "non-partitioned"
 def _types_of(text: str) -> str:
     """Return the types in a text, joined by commas. ConfigError."""
     found = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in found if name not in TYPES]
+    unknown = [name for name in found if name not in _TYPES]
     if unknown or not found:
         shown = repr(unknown[0]) if unknown else "empty"
-        raise ConfigError(f"subscriptionTypesEnabled: {shown} is not a type of subscriptions; use {', '.join(TYPES)}")
+        raise ConfigError(f"subscriptionTypesEnabled: {shown} is not a type of subscriptions; use {', '.join(_TYPES)}")
     return ",".join(dict.fromkeys(found))
 
 
@@ -90,11 +90,11 @@ class DefaultPolicies:
         le=INT_MAX,
     )
     subscription_types: str = setting(
-        ",".join(TYPES),
+        ",".join(_TYPES),
         "subscriptionTypesEnabled",
         "types of subscriptions that consumers may use, unless a policy says otherwise; by comma",
         read=_types_of,
-        key_default=",".join(TYPES),
+        key_default=",".join(_TYPES),
     )
     create_subscriptions: bool = setting(
         True,
@@ -174,7 +174,7 @@ class DefaultPolicies:
             "encryption_required": self.encryption_required,
         }
         found = {name: value for name, value in found.items() if value}
-        if self.types != list(TYPES):
+        if self.types != list(_TYPES):
             found["subscription_types_enabled"] = self.types
         if not self.create_subscriptions:
             found["autoSubscriptionCreationOverride"] = {"allowAutoSubscriptionCreation": False}

@@ -20,9 +20,9 @@ from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
 from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
-from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, key_shared_of, refusal
+from quire_broker.topic.subscription_admission import conflicting, key_shared_of, refusal
 from quire_broker.wire.entry import EntrySummary
-from quire_broker.wire.kinds import AckKind, SubscriptionType
+from quire_broker.wire.kinds import TYPE_NAMES, AckKind, SubscriptionType
 
 UNSTORED = Position(0, 0)
 """Id of every message of a non-persistent topic."""

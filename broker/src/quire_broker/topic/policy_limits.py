@@ -15,8 +15,7 @@ from quire_broker.errors import (
 )
 from quire_broker.topic.message_rules import message_rules_of
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
-from quire_broker.topic.subscription_admission import TYPE_NAMES
-from quire_broker.wire.kinds import SubscriptionType
+from quire_broker.wire.kinds import TYPE_NAMES, SubscriptionType
 
 
 def _limit(policies: Mapping[str, Any], name: str) -> int:

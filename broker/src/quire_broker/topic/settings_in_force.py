@@ -8,7 +8,7 @@ from quire_bookie.quorum.bookie_groups import BookieGroups
 from quire_broker.errors import OffloadError
 from quire_broker.offload.policies import with_policies
 from quire_broker.policies.affinity import BOOKIE_AFFINITY, affinity_names
-from quire_broker.policies.fields import PAUSE_ON_ACKS
+from quire_broker.policies.fields import ENTRY_FILTERS, PAUSE_ON_ACKS
 from quire_broker.policies.store import Json
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
 from quire_broker.topic.topic import TopicSettings
@@ -70,5 +70,5 @@ def topic_settings(base: TopicSettings, policies: Json) -> TopicSettings:
 
 def filter_names(policies: Json, default: str) -> str:
     """Return the names of the entry filters in force, separated by commas: of the policies, else of the broker."""
-    names = (policies.get("entryFilters") or {}).get("entryFilterNames")
+    names = (policies.get(ENTRY_FILTERS) or {}).get("entryFilterNames")
     return default if names is None else str(names)

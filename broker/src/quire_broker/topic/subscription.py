@@ -31,9 +31,9 @@ from quire_broker.names import TopicName
 from quire_broker.sampling import Rate
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.topic.subscription_acks import Acknowledgements
-from quire_broker.topic.subscription_admission import TYPE_NAMES, conflicting, dispatcher_for, refusal
+from quire_broker.topic.subscription_admission import conflicting, dispatcher_for, refusal
 from quire_broker.wire.entry import entry_time_ms
-from quire_broker.wire.kinds import AckKind, SubscriptionType
+from quire_broker.wire.kinds import TYPE_NAMES, AckKind, SubscriptionType
 
 __all__ = ["Consumer", "Subscription", "SubscriptionSettings"]
 

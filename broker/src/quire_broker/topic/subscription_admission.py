@@ -14,14 +14,8 @@ from quire_broker.dispatch.slots import StickyRanges
 from quire_broker.errors import BrokerError, ConsumerAssignError, ConsumerBusyError, NotAllowedError
 from quire_broker.names import TopicName
 from quire_broker.settings.dispatch import DispatchSettings
-from quire_broker.wire.kinds import KeySharedMode, SubscriptionType
+from quire_broker.wire.kinds import TYPE_NAMES, KeySharedMode, SubscriptionType
 
-TYPE_NAMES = {
-    SubscriptionType.EXCLUSIVE: "Exclusive",
-    SubscriptionType.SHARED: "Shared",
-    SubscriptionType.FAILOVER: "Failover",
-    SubscriptionType.KEY_SHARED: "Key_Shared",
-}
 _SINGLE = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 

@@ -7,9 +7,8 @@ from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.compression import Codec
 from quire_broker.limits import WEBSOCKET_NACK_S, WEBSOCKET_QUEUE_MAX, WEBSOCKET_SEND_S
-from quire_broker.topic.subscription_admission import TYPE_NAMES
 from quire_broker.websocket.message_ids import MessageId, message_id_of
-from quire_broker.wire.kinds import InitialPosition, SubscriptionType
+from quire_broker.wire.kinds import TYPE_NAMES, InitialPosition, SubscriptionType
 
 Query = Mapping[str, str]
 _INTEGER_MAX = 2**31 - 1

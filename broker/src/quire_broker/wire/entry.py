@@ -11,6 +11,7 @@ recognised by a regular expression, at a third of the cost of parsing; everythin
 import re
 import struct
 from base64 import b64decode
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -22,11 +23,12 @@ from quire_broker.wire.proto.pulsar_pb2 import BrokerEntryMetadata, MessageMetad
 from quire_broker.wire.varint import varint
 
 _MAGIC_CHECKSUM = b"\x0e\x01"
-_MAGIC_BROKER_METADATA = b"\x0e\x02"
+MAGIC_BROKER_METADATA: Final = b"\x0e\x02"
+"""The first bytes of an entry with metadata of the broker."""
 _U32 = struct.Struct(">I")
 _HEAD = struct.Struct(">HII")  # magic, checksum, size of the metadata
-_HEAD_MAGIC = 0x0E01
-_BROKER_METADATA_MAGIC = 0x0E02
+_HEAD_MAGIC = int.from_bytes(_MAGIC_CHECKSUM)
+_BROKER_METADATA_MAGIC = int.from_bytes(MAGIC_BROKER_METADATA)
 _TIMESTAMP_TAG = b"\x08"
 _INDEX_TAG = b"\x10"
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
@@ -175,7 +177,7 @@ class EntrySummary:
 
 def _message_part(data: Buffer) -> int:
     """Return the offset after the broker entry metadata, which is usually absent."""
-    if bytes(data[:2]) == _MAGIC_BROKER_METADATA and len(data) >= 6:
+    if bytes(data[:2]) == MAGIC_BROKER_METADATA and len(data) >= 6:
         return 6 + int(_U32.unpack_from(data, 2)[0])
     return 0
 
@@ -190,7 +192,7 @@ def flaw_of(data: memoryview) -> str | None:
             match = _PLAIN.fullmatch(data, 10, 10 + size)
             if match is not None and match.end(1) == 12 + data[11] and 10 + size <= len(data):
                 return None
-    if bytes(data[:2]) == _MAGIC_BROKER_METADATA:
+    if bytes(data[:2]) == MAGIC_BROKER_METADATA:
         return "the entry begins with broker entry metadata, which only brokers add"
     if not checksum_matches(data):
         return "Checksum failed on the broker"
@@ -249,7 +251,7 @@ def broker_metadata(timestamp_ms: int | None, index: int | None) -> bytes:
     added = b"" if timestamp_ms is None else _TIMESTAMP_TAG + varint(timestamp_ms)
     if index is not None:
         added += _INDEX_TAG + varint(index)
-    return _MAGIC_BROKER_METADATA + _U32.pack(len(added)) + added
+    return MAGIC_BROKER_METADATA + _U32.pack(len(added)) + added
 
 
 def broker_metadata_of(data: Buffer) -> Buffer:

@@ -1,7 +1,8 @@
 """Numbers of the protocol: command types and the small enums. A command's type is its field number in BaseCommand."""
 
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 PROTOCOL_VERSION = 21
 """The newest version we support; a connection uses the lower of this and the client's."""
@@ -92,6 +93,15 @@ class SubscriptionType(IntEnum):
     SHARED = 1
     FAILOVER = 2
     KEY_SHARED = 3
+
+
+TYPE_NAMES: Final[Mapping[SubscriptionType, str]] = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+"""The names of the types in policies, settings and stats."""
 
 
 class AckKind(IntEnum):

@@ -24,7 +24,7 @@ from quire_broker.security.settings import OpenIdSettings, ProviderKind
 from quire_broker.server.broker import BrokerSettings
 from quire_broker.settings import policies
 from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
-from quire_broker.topic.subscription_admission import TYPE_NAMES
+from quire_broker.wire.kinds import TYPE_NAMES, SubscriptionType
 from tests.support.setting_values import BALANCING, LEDGER_CLIENT, RECOVERY, STORAGE
 
 OFFLOAD = set(OffloadConfig.model_fields)
@@ -488,7 +488,7 @@ def test_types_of_subscriptions_that_do_not_exist_are_refused(text: str, shown: 
 
 
 def test_the_names_of_types_and_strategies_are_those_that_are_served() -> None:
-    assert set(policies.TYPES) == set(TYPE_NAMES.values())
+    assert policies.DefaultPolicies().types == [TYPE_NAMES[kind] for kind in SubscriptionType]
     assert set(get_args(policies.StrategyName)) == {one.name for one in Strategy} - {"UNDEFINED"}
 
 

@@ -45,6 +45,7 @@ def test_values_that_we_store_are_valid() -> None:
         ("retention_policies", {"retentionTimeInMinutes": HUGE, "retentionSizeInMB": 1}, "retentionTimeInMinutes"),
         ("retention_policies", {"retentionTimeInMinutes": 1}, "with the field retentionSizeInMB"),
         ("retention_policies", {"retentionTimeInMinutes": True, "retentionSizeInMB": 1}, "an integer"),
+        ("retention_policies", {"retentionSizeInMB": "all"}, "field retentionSizeInMB is an integer"),
         ("message_ttl_in_seconds", 2**31, "from 0 to 2147483647"),
         ("offload_threshold", HUGE, "an integer"),
         ("properties", {"a": 1}, "each value a text"),

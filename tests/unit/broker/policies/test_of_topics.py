@@ -2,9 +2,8 @@
 
 import pytest
 
-from quire_broker.offload.policies import POLICIES
-from quire_broker.policies.fields import FIELDS
-from quire_broker.policies.of_topics import OFFLOAD, PATHS, PROPERTY, encoded, merged, own_policies
+from quire_broker.policies.fields import FIELDS, OFFLOAD
+from quire_broker.policies.of_topics import PATHS, PROPERTY, encoded, merged, own_policies
 from quire_broker.policies.rates import PUBLISH
 from quire_broker.policies.unserved import UNSERVED
 
@@ -50,4 +49,3 @@ def test_each_field_of_own_offload_policies_replaces_that_of_the_namespace() -> 
     own = {OFFLOAD: {"managedLedgerOffloadBucket": "own", "managedLedgerOffloadThresholdInBytes": 5}}
     assert merged(namespace, own, "c")[OFFLOAD] == {**namespace[OFFLOAD], **own[OFFLOAD]}
     assert merged({}, own, "c")[OFFLOAD] == own[OFFLOAD]
-    assert OFFLOAD == POLICIES, "as the module of offloading names it"
