@@ -38,6 +38,8 @@ def test_groups_are_created_changed_and_deleted(broker: BrokerProcess) -> None:
     assert "rg1" in broker.rest("GET", GROUPS)
     code, reason = broker.refused("PUT", f"{GROUPS}/rg1", {"publishRateInMsgs": "many"})
     assert code == 412 and "publishRateInMsgs" in reason
+    code, reason = broker.refused("PUT", f"{GROUPS}/rg1", {"dispatchRateInBytes": -2})
+    assert code == 412 and "dispatchRateInBytes is an integer from -1" in reason
     assert broker.refused("PUT", f"{GROUPS}/a%20b", rates)[0] == 412
     broker.rest("DELETE", f"{GROUPS}/rg1")
     assert broker.refused("GET", f"{GROUPS}/rg1") == (404, "ResourceGroup does not exist")
@@ -187,5 +189,6 @@ def test_resource_quotas_are_kept_for_all_and_for_single_bundles(broker: BrokerP
     assert broker.rest("GET", bundle)["msgRateIn"] == 99.0
     broker.rest("DELETE", bundle)
     assert broker.rest("GET", bundle) == quota
-    assert broker.refused("POST", root, {"msgRateIn": -5})[0] == 412
+    code, reason = broker.refused("POST", root, {"msgRateIn": -5})
+    assert code == 412 and "msgRateIn is a number from 0" in reason
     assert broker.refused("GET", f"{root}/public/quotas/0x00000000_0x00000001")[0] == 404

@@ -23,7 +23,7 @@ from quire_broker.errors import NotAllowedError, NotFoundError
 from quire_broker.limits import RESOURCE_GROUPS_MAX
 from quire_broker.names import check_part
 from quire_broker.policies.resource_group_nodes import ResourceGroupNodes
-from quire_broker.policies.resource_groups import FORM, GROUP, RATES, flaw_of_group
+from quire_broker.policies.resource_groups import FORM, GROUP, NO_LIMIT, RATES, flaw_of_group
 from quire_broker.policies.store import Json
 
 
@@ -51,7 +51,7 @@ async def list_groups(request: web.Request) -> web.Response:
 
 
 async def _group(request: web.Request) -> Json:
-    found = (await _nodes(request).all()).get(request.match_info["group"])
+    found = await _nodes(request).get(request.match_info["group"])
     if found is None:
         raise NotFoundError("ResourceGroup does not exist")
     return found
@@ -60,7 +60,7 @@ async def _group(request: web.Request) -> Json:
 @described(returns=FORM.schema)
 async def get_group(request: web.Request) -> web.Response:
     """Return the rates; -1 for those that are not limited."""
-    return answer(dict.fromkeys(RATES, -1) | await _group(request))
+    return answer(dict.fromkeys(RATES, NO_LIMIT) | await _group(request))
 
 
 @described(body=FORM.schema)

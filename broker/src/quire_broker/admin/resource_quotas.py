@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from quire_bookie.errors import NodeMissingError
+from quire_bookie.metadata.store import Get
 from quire_broker.admin.answers import answer, done, failure, object_of
 from quire_broker.admin.context import broker_of, bundles_of
 from quire_broker.admin.descriptions import OBJECT, described
@@ -31,9 +32,10 @@ def routes() -> Iterator[Route]:
     yield Route("DELETE", bundle, remove_quota, Need.SUPER_USER)
 
 
-async def _stored(request: web.Request, name: str) -> Json | None:
-    node = await broker_of(request).metadata.get(f"{QUOTAS}/{name}")
-    return None if node is None else decode_json(node.key, node.value)
+async def _in_force(request: web.Request, *names: str) -> Json:
+    """Return the first of these quotas that is stored, in one read."""
+    nodes = await broker_of(request).metadata.read([Get(f"{QUOTAS}/{name}") for name in names])
+    return next((decode_json(node.key, node.value) for found in nodes for node in found), SHOWN_DEFAULT)
 
 
 async def _store(request: web.Request, name: str) -> web.Response:
@@ -48,7 +50,7 @@ async def _store(request: web.Request, name: str) -> web.Response:
 @described(returns=OBJECT)
 async def get_default(request: web.Request) -> web.Response:
     """Return the default, or that of stock brokers while none is stored."""
-    return answer(await _stored(request, DEFAULT) or SHOWN_DEFAULT)
+    return answer(await _in_force(request, DEFAULT))
 
 
 @described(body=OBJECT)
@@ -65,7 +67,7 @@ async def _bundle(request: web.Request) -> str:
 @described(returns=OBJECT)
 async def get_quota(request: web.Request) -> web.Response:
     """Return the quota of the bundle, or the default."""
-    return answer(await _stored(request, await _bundle(request)) or await _stored(request, DEFAULT) or SHOWN_DEFAULT)
+    return answer(await _in_force(request, await _bundle(request), DEFAULT))
 
 
 @described(body=OBJECT)

@@ -6,7 +6,7 @@ Nothing is cached: each call reads the nodes. Errors of the metadata store are p
 import logging
 
 from quire_bookie.errors import MetadataFormatError, NodeMissingError
-from quire_bookie.metadata.store import MetadataStore
+from quire_bookie.metadata.store import MetadataStore, Node
 from quire_broker.errors import NotFoundError
 from quire_broker.policies.resource_groups import GROUP
 from quire_broker.policies.store import POLICIES, RESOURCE_GROUPS, Json, change_json, decode_json
@@ -25,13 +25,13 @@ class ResourceGroupNodes:
         found: dict[str, Json] = {}
         async for page in self._metadata.scan(f"{RESOURCE_GROUPS}/"):
             for node in page:
-                name = node.key.removeprefix(f"{RESOURCE_GROUPS}/")
-                try:
-                    found[name] = decode_json(node.key, node.value)
-                except MetadataFormatError as error:
-                    _log.warning("a resource group limits nothing: %s", error)
-                    found[name] = {}
+                found[node.key.removeprefix(f"{RESOURCE_GROUPS}/")] = _group_in(node)
         return found
+
+    async def get(self, name: str) -> Json | None:
+        """Return a group, None if there is none. One that is not readable has no rates."""
+        node = await self._metadata.get(f"{RESOURCE_GROUPS}/{name}")
+        return None if node is None else _group_in(node)
 
     async def put(self, name: str, rates: Json) -> None:
         """Create a group, or change the rates that are given; null keeps the present one."""
@@ -52,3 +52,11 @@ class ResourceGroupNodes:
                 if GROUP.encode() in node.value and decode_json(node.key, node.value).get(GROUP) == name:
                     return node.key.removeprefix(f"{POLICIES}/")
         return None
+
+
+def _group_in(node: Node) -> Json:
+    try:
+        return decode_json(node.key, node.value)
+    except MetadataFormatError as error:
+        _log.warning("a resource group limits nothing: %s", error)
+        return {}

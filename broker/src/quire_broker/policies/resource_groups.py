@@ -4,7 +4,8 @@
                                     "dispatchRateInMsgs", "dispatchRateInBytes"}
     policies of a namespace        {"resource_group_name": <name>}
 
-The names are those of Pulsar. A rate that is missing, or not above 0, limits nothing. Brokers divide a rate so that the
+The names are those of Pulsar. A rate that is missing, -1 or 0 limits nothing; other brokers may store lower ones, which
+limit nothing either. Brokers divide a rate so that the
 parts together are the rate: each gets what it uses and a little more, and those that use their whole part share the
 rest equally (max-min fairness).
 """
@@ -13,14 +14,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from quire_broker.policies.fields import INT, LONG, object_of
+from quire_broker.policies.fields import INT_MAX, LONG_MAX, object_of, whole
 from quire_broker.policies.rates import DispatchRate, PublishRate
 
 GROUP: Final = "resource_group_name"
 """Field of a namespace's policies."""
 RATES: Final = ("publishRateInMsgs", "publishRateInBytes", "dispatchRateInMsgs", "dispatchRateInBytes")
+NO_LIMIT: Final = -1
+"""What tools send and show for a rate that is not limited."""
+_MESSAGES, _BYTES = whole(NO_LIMIT, INT_MAX), whole(NO_LIMIT, LONG_MAX)
 FORM: Final = object_of(
-    publishRateInMsgs=INT, publishRateInBytes=LONG, dispatchRateInMsgs=INT, dispatchRateInBytes=LONG
+    publishRateInMsgs=_MESSAGES, publishRateInBytes=_BYTES, dispatchRateInMsgs=_MESSAGES, dispatchRateInBytes=_BYTES
 )
 _GROWTH: Final = 1.25
 """A broker that does not use its whole part may grow by this factor until the next division."""

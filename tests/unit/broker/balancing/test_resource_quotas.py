@@ -39,6 +39,11 @@ def test_other_values_are_refused(change: dict[str, Any]) -> None:
     assert "a resource quota must be" in (flaw_of_quota(QUOTA | change) or "")
 
 
+def test_a_wrong_value_is_reported_before_a_missing_field() -> None:
+    assert "whose field msgRateIn is a number" in (flaw_of_quota({"msgRateIn": -1}) or "")
+    assert "with the field msgRateOut" in (flaw_of_quota({"msgRateIn": 1}) or "")
+
+
 async def test_the_quota_of_a_bundle_goes_before_the_default_and_a_damaged_one_does_not_count() -> None:
     store = SimMetadataStore(SimMetadata(random.Random(1), delay_s=(0.0, 0.0)))
     assert await expected_weight(store, BUNDLE) is None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire_broker.policies.rates import DispatchRate, PublishRate
-from quire_broker.policies.resource_groups import Demand, flaw_of_group, is_full, limits_of, part_of, rates_of
+from quire_broker.policies.resource_groups import RATES, Demand, flaw_of_group, is_full, limits_of, part_of, rates_of
 
 FULL = Demand()
 
@@ -27,10 +27,23 @@ def test_rates_that_are_not_above_zero_limit_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [7, None, {"publishRateInMsgs": "5"}, {"publishRateInMsgs": 2**31}, {"rate": 1}], ids=repr
+    "value",
+    [
+        *(7, None, {"publishRateInMsgs": "5"}, {"publishRateInMsgs": 2**31}, {"rate": 1}),
+        *({name: -2} for name in RATES),
+    ],
+    ids=repr,
 )
 def test_a_value_of_another_form_is_refused(value: Any) -> None:
     assert "a resource group must be" in (flaw_of_group(value) or "")
+
+
+def test_minus_one_is_no_limit_and_a_lower_rate_of_another_broker_limits_nothing() -> None:
+    assert flaw_of_group(dict.fromkeys(RATES, -1)) is None
+    assert flaw_of_group({"publishRateInMsgs": -2}) == (
+        "a resource group must be an object whose field publishRateInMsgs is an integer from -1 to 2147483647"
+    )
+    assert rates_of(dict.fromkeys(RATES, -2)) == (0, 0, 0, 0)
 
 
 def test_a_broker_alone_gets_the_whole_rate() -> None:
