@@ -120,12 +120,25 @@ def test_stats_have_true_figures_of_stocks_types(broker: BrokerProcess, client: 
     assert found["lastExpireTimestamp"] > 1_700_000_000_000
 
 
-def test_unused_partitions_have_empty_internal_stats(broker: BrokerProcess, topic: str) -> None:
+def test_partitions_that_were_not_used_have_an_empty_ledger_in_internal_stats(
+    broker: BrokerProcess, topic: str
+) -> None:
     broker.rest("PUT", path_of(topic, "/partitions"), {"partitions": 2, "properties": {"k": "v"}})
     found = broker.rest("GET", path_of(topic, "/partitioned-internalStats"))
     assert found["metadata"] == {"partitions": 2, "deleted": False, "properties": {"k": "v"}}
-    assert [one["lastConfirmedEntry"] for one in found["partitions"].values()] == ["-1:-1", "-1:-1"]
+    assert len(found["partitions"]) == 2
+    for one in found["partitions"].values():
+        [ledger] = one["ledgers"]
+        assert one["lastConfirmedEntry"] == f"{ledger['ledgerId']}:-1" and ledger["entries"] == 0
+        assert (one["state"], one["numberOfEntries"]) == ("LedgerOpened", 0) and one["lastLedgerCreatedTimestamp"]
     assert broker.rest("GET", path_of(topic, "/partitioned-stats"))["metadata"]["properties"] == {"k": "v"}
+
+
+def test_the_metadata_store_has_one_url_for_all_that_tools_ask_for(broker: BrokerProcess) -> None:
+    found = broker.rest("GET", "/admin/v2/brokers/internal-configuration")
+    names = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
+    assert {found[name] for name in names} == {found["metadataStoreUrl"]}
+    assert found["metadataStoreUrl"].startswith("local:/") and found["ledgersRootPath"] == "/ledgers"
 
 
 @pytest.mark.parametrize("partitions", [0, 2])

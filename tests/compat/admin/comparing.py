@@ -41,9 +41,12 @@ _VARYING: Final = (
     (re.compile(r"\b(pulsar(\+ssl)?|https?)://[\w.-]+:\d+"), r"\1://<host>"),
     (re.compile(r"\b(localhost|127\.0\.0\.1):\d+"), "<host>"),
     (re.compile(r"\b\d+:(-?\d+)(:-?\d+)*\b"), r"<ledger>:\1"),
-    (re.compile(r'("?(ledgerId|timestamp|version|publishTime|ledger)"?\s*[:=]\s*)"?\d+"?'), r"\1<number>"),
-    (re.compile(r"\b1[67]\d{11}\b"), "<ms>"),
+    # By a number, so that JSON stays JSON, and a number does not equal a text.
+    (re.compile(r'("?(ledgerId|timestamp|version|publishTime|ledger)"?\s*[:=]\s*"?)\d+'), r"\g<1>0"),
+    (re.compile(r"\b1[67]\d{11}\b"), "0"),
 )
+_LIST: Final = re.compile(r"\[([^\[\]]*)\]")
+"""A collection as Java prints it; the order of a set there differs from run to run."""
 _NO_ROUTE: Final = re.compile(
     r"HTTP (404|405)\b.*(Not Found|Method Not Allowed)|Reason: (HTTP 404 )?Not Found\s*$", re.S
 )
@@ -51,12 +54,13 @@ _UNSERVED: Final = re.compile(r"HTTP 501|not supported|does not serve|not served
 
 
 def settled(text: str) -> str:
-    """Return an output without what differs between any two clusters; the lines of a list are sorted."""
+    """Return an output without what differs between any two clusters; lists, and the lines of a text, are sorted."""
     for pattern, instead in _VARYING:
         text = pattern.sub(instead, text)
     found = value_of(text)
     if found is not None:
         return json.dumps(_sorted(found), sort_keys=True)
+    text = _LIST.sub(lambda found: f"[{', '.join(sorted(found[1].split(', ')))}]", text)
     return "\n".join(sorted(line.strip() for line in text.strip().splitlines() if line.strip()))
 
 

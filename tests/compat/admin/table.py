@@ -5,7 +5,8 @@
 The URLs are those of a stock standalone that was started for this run; ours is started here.
 `scripts/compat/admin_table.sh` does all of it. A command that is neither in `commands` nor skipped there ends the run
 with an error. With `--again` the policies whose commands were all the same in the last run are not run again: their
-rows stay as they are.
+rows stay as they are. With `--only REGEX` only the commands that match are run, after the lines that prepare for them;
+they are printed, and the document stays as it is. Name the commands on which another one depends, too.
 """
 
 import argparse
@@ -86,10 +87,11 @@ class Row:
 class Comparison:
     """All runs on both sides."""
 
-    def __init__(self, stock: Side, ours: Side, known: dict[str, Row] | None = None) -> None:
-        """`known`: rows of an earlier run, which stay if they are not run."""
+    def __init__(self, stock: Side, ours: Side, known: dict[str, Row] | None = None, only: str = "") -> None:
+        """`known`: rows of an earlier run, which stay if they are not run. `only`: of the commands to run."""
         self.sides = (stock, ours)
         self.known = known or {}
+        self.only = re.compile(only)
         listed = stock.run(["@list"])
         if listed.code or not listed.out.strip():
             raise SystemExit(f"pulsar-admin lists no commands: exit code {listed.code}, {listed.err.strip()!r}")
@@ -101,7 +103,10 @@ class Comparison:
         lines = [line for line in LINES if line.strip()]
         first = lines.index("= namespaces list t1") + 1
         for line in (*lines[:first], *self._policies(), *lines[first:]):
-            self._line(line)
+            if line[0] in "@+" or self.only.search(_name_of(line)):
+                self._line(line)
+        if self.only.pattern:
+            return
         for name, row in self.rows.items():
             if not row.ran and name in self.known:
                 self.rows[name] = self.known[name]
@@ -223,6 +228,7 @@ def main() -> None:
     parser.add_argument("web")
     parser.add_argument("broker")
     parser.add_argument("--again", action="store_true", help="do not repeat the policies that were the same")
+    parser.add_argument("--only", default="", metavar="REGEX", help="run these commands, and write no table")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "schema.json"
@@ -235,13 +241,14 @@ def main() -> None:
             for side in sides:
                 side.values |= {"schema": str(schema), "broker": side.web.removeprefix("http://")}
             stock, ours = sides
-            comparison = Comparison(stock, ours, known_rows() if options.again else None)
+            comparison = Comparison(stock, ours, known_rows() if options.again else None, options.only)
             comparison.run()
         finally:
             for side in sides:
                 side.close()
             process.close()
-    write(list(report(comparison.rows)))
+    if not options.only:
+        write(list(report(comparison.rows)))
     print(Counter(row.verdict.value for row in comparison.rows.values()), file=sys.stderr)
 
 

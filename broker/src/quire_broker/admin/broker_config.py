@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from quire_bookie.metadata.layout import ROOT
 from quire_bookie.settings.declared import settings_of
 from quire_broker.admin.answers import answer, done
 from quire_broker.admin.context import broker_of
@@ -23,6 +24,8 @@ from quire_broker.admin.routes import Need, Route
 from quire_broker.server.dynamic_settings import NAMES, STOP
 
 _SECRET = "*****"
+_STORES = ("zookeeperServers", "configurationStoreServers", "metadataStoreUrl", "configurationMetadataStoreUrl")
+"""Stock brokers, too, put the URL of any store under all four names."""
 
 
 def routes() -> Iterator[Route]:
@@ -81,8 +84,9 @@ async def runtime(request: web.Request) -> web.Response:
 
 @described(returns=OBJECT)
 async def internal(request: web.Request) -> web.Response:
-    """Return where the ledgers are in the metadata store, without its address, which may hold a secret."""
-    return answer({"ledgersRootPath": "/ledgers", "stateStorageServiceUrl": None})
+    """Return where the cluster's metadata are: all in one store, whose URL never holds credentials."""
+    found: dict[str, str | None] = dict.fromkeys(_STORES, broker_of(request).settings.metadata_url)
+    return answer(found | {"ledgersRootPath": ROOT, "stateStorageServiceUrl": None})
 
 
 async def change(request: web.Request) -> web.Response:

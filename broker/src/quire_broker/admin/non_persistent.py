@@ -6,7 +6,7 @@ from aiohttp import web
 
 from quire_broker.admin.context import broker_of, bundles_of, namespace_of
 from quire_broker.admin.spreading import on_bundles
-from quire_broker.admin.stats import consumer_stats, filter_stats, publisher_stats, unused_internal_stats
+from quire_broker.admin.stats import consumer_stats, empty_internal_stats, filter_stats, publisher_stats
 from quire_broker.errors import TopicNotFoundError
 from quire_broker.names import NON_PERSISTENT, TopicName
 from quire_broker.ownership.owners import Bundle
@@ -74,7 +74,7 @@ def unstored_stats(topic: NonPersistentTopic, broker: RunningBroker) -> dict[str
 
 def unstored_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
     """Return PersistentTopicInternalStats of a topic that stores nothing."""
-    return unused_internal_stats() | {
+    return empty_internal_stats() | {
         "entriesAddedCounter": topic.stats.entries_in,
         "cursors": {
             name: {"active": bool(found.consumers), "state": "Open"} for name, found in topic.subscriptions.items()

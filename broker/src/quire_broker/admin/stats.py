@@ -224,8 +224,8 @@ def _ranges_text(ranges: AckRanges) -> str:
     return f"[{','.join(shown)}]"
 
 
-def unused_internal_stats() -> dict[str, Any]:
-    """Return PersistentTopicInternalStats of a partition that was not used yet: nothing is stored."""
+def empty_internal_stats() -> dict[str, Any]:
+    """Return PersistentTopicInternalStats of a topic that stores nothing."""
     counts = ("entriesAddedCounter", "numberOfEntries", "totalSize", "currentLedgerEntries", "currentLedgerSize")
     return {
         **dict.fromkeys((*counts, "pendingAddEntriesCount"), 0),

@@ -39,7 +39,7 @@ from quire_broker.admin.properties import check_free, properties_of, shown_prope
 from quire_broker.admin.routes import BUNDLE, Need, Reach, Route
 from quire_broker.admin.shadow_sources import checked_source
 from quire_broker.admin.spreading import CONFLICT, MISSING, at_owners, on_topics
-from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats, unused_internal_stats
+from quire_broker.admin.stats import internal_stats, merged_stats, topic_stats
 from quire_broker.errors import ConflictError, NotAllowedError, NotFoundError, TopicNotFoundError
 from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY
 from quire_broker.names import PERSISTENT, TopicName
@@ -278,14 +278,16 @@ async def stats_of_partitions(request: web.Request) -> web.Response:
 
 @described(METADATA, returns=OBJECT)
 async def internals_of_partitions(request: web.Request) -> web.Response:
-    """Return the internal stats of every partition, each from its owner."""
+    """Return the internal stats of every partition, each from its owner. Creates those that were not used yet."""
 
     async def one(name: TopicName) -> Any:
         return await _internals(request, await topic_here(broker_of(request), name))
 
     count, found = await _of_partitions(request, one, "/internalStats")
-    names = topic_name_of(request).partitions(count)
-    each = {str(name): found[name] if name in found else unused_internal_stats() for name in names}
+    if len(found) < count:
+        await _create_partitions(request, topic_name_of(request))
+        count, found = await _of_partitions(request, one, "/internalStats")
+    each = {str(name): value for name, value in found.items()}
     return answer({"metadata": await _metadata(request, count), "partitions": each})
 
 
