@@ -328,6 +328,8 @@ def test_bookies_in_a_shared_etcd_are_registered_where_they_listen(given: dict[s
 def test_metadata_is_beside_the_data_unless_a_url_is_configured() -> None:
     assert metadata_url(standalone(data="/d")) == "local:/d/metadata"
     assert metadata_url(standalone(metadata="etcd://h:1")) == "etcd://h:1"
+    assert standalone_settings(standalone(data="/d")).broker.metadata_url == "local:/d/metadata"
+    assert broker_settings(broker(metadata="etcd:http://h:1")).metadata_url == "etcd:http://h:1"
 
 
 @pytest.mark.parametrize("model", [BrokerConfig, StandaloneConfig])
