@@ -172,7 +172,7 @@ class Run:
         payload = b"%d:" % self._appended + bytes(self.world.chance.choice((0, 100, 3000)))
         self._appended += 1
         answered: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        answered.add_done_callback(lambda found: found.cancelled() or found.exception())  # nobody waits for most
+        answered.add_done_callback(lambda found: found.cancelled() or found.exception())  # most are not awaited
 
         def done(position: Position | None, error: QuireError | None) -> None:
             if position is not None:
