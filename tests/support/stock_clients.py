@@ -5,8 +5,10 @@ with CI=true it fails.
 """
 
 import functools
+import os
 import subprocess
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,8 @@ class Program:
 
     END_TIMEOUT_S = 120.0
 
-    def __init__(self, log: Path, language: str, *words: str) -> None:
+    def __init__(self, log: Path, language: str, *words: str, environment: Mapping[str, str] | None = None) -> None:
+        """`environment`: variables beside those of this process."""
         self.lines: list[list[str]] = []
         self.log = log
         self.process = subprocess.Popen(
@@ -43,6 +46,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=log.open("ab"),
             text=True,
+            env=os.environ | (environment or {}),
         )
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()

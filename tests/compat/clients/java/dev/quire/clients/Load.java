@@ -9,6 +9,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.pulsar.client.api.BatcherBuilder;
+import org.apache.pulsar.client.api.ClientBuilder;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
 import org.apache.pulsar.client.api.Message;
@@ -29,6 +30,8 @@ import org.apache.pulsar.client.api.SubscriptionType;
  * indexed URL SUBSCRIPTION TOPIC       R: subscribed; I index milliseconds text: received, with what the broker added or -1 (Java
  *                                      only)
  * </pre>
+ *
+ * The environment variables AUTH_PLUGIN and AUTH_PARAMETERS name a plugin for authentication and its parameters (Java only).
  */
 public final class Load {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -40,8 +43,12 @@ public final class Load {
         Thread watch = new Thread(Load::watchInput);
         watch.setDaemon(true);
         watch.start();
-        PulsarClient client = PulsarClient.builder().serviceUrl(words[1])
-                .operationTimeout(60, TimeUnit.SECONDS).keepAliveInterval(5, TimeUnit.SECONDS).build();
+        ClientBuilder builder = PulsarClient.builder().serviceUrl(words[1])
+                .operationTimeout(60, TimeUnit.SECONDS).keepAliveInterval(5, TimeUnit.SECONDS);
+        if (System.getenv("AUTH_PLUGIN") != null) {
+            builder.authentication(System.getenv("AUTH_PLUGIN"), System.getenv("AUTH_PARAMETERS"));
+        }
+        PulsarClient client = builder.build();
         if (words[0].equals("publish")) {
             publish(client, Long.parseLong(words[2]), Integer.parseInt(words[3]), List.of(words).subList(4, words.length));
         } else if (words[0].equals("pattern")) {
