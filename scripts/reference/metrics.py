@@ -20,6 +20,7 @@ PARTS = {
     "Auto-recovery": ("admin/recovery_collector.py",),
     "Broker": ("admin/broker_collector.py",),
     "Namespaces and topics of a broker": ("admin/topic_families.py",),
+    "WebSocket sessions of a broker": ("admin/websocket_collector.py",),
     "Proxy": ("proxy/collector.py",),
     "Every process but the operator": _SHARED,
     "Operator": ("monitoring/measurements.py", "monitoring/web.py"),

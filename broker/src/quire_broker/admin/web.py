@@ -62,6 +62,7 @@ from quire_broker.admin.context import BROKER
 from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_owner
 from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 from quire_broker.admin.routes import ROUTES, Need, Route
+from quire_broker.admin.websocket_collector import WebSocketCollector
 from quire_broker.limits import PUBLISHED_BY_HTTP_MAX
 from quire_broker.server.broker import RunningBroker
 from quire_broker.websocket.service import WebSocketService
@@ -140,6 +141,7 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
         app.on_shutdown.append(rates.end)
     app[status.EXPOSITION] = exposition = Exposition()
     measure_stalls(app, exposition)
+    exposition.registry.register(WebSocketCollector(service))
     for collector in (BrokerCollector(broker), *collectors):
         exposition.registry.register(collector)
     of_others = (Route(one.method, one.path, one.handler, Need.SUPER_USER) for one in broker.more_routes())

@@ -195,16 +195,20 @@ class Attachment(ABC):
         """Attach again whenever the broker has closed it, until cancelled. QuireError: a reason that does not pass."""
         while True:
             await self._gone.wait()
-            pause_s = limits.WEBSOCKET_RETRY_MIN_S
-            while True:
-                await asyncio.sleep(pause_s)
-                try:
-                    await self.attach()
-                    break
-                except QuireError as error:
-                    if isinstance(error, BrokerError) and code_of(error) not in PASSING:
-                        raise
-                    pause_s = min(2 * pause_s, limits.WEBSOCKET_RETRY_MAX_S)
+            await asyncio.sleep(limits.WEBSOCKET_RETRY_MIN_S)
+            await self.attach_in_time()
+
+    async def attach_in_time(self) -> None:
+        """Attach, and try again after pauses that grow. QuireError: a reason that does not pass."""
+        pause_s = limits.WEBSOCKET_RETRY_MIN_S
+        while True:
+            try:
+                return await self.attach()
+            except QuireError as error:
+                if isinstance(error, BrokerError) and code_of(error) not in PASSING:
+                    raise
+            pause_s = min(2 * pause_s, limits.WEBSOCKET_RETRY_MAX_S)
+            await asyncio.sleep(pause_s)
 
     def send(self, command: pb.BaseCommand) -> bool:
         """Send a command that has no answer; return False while it is not attached."""

@@ -9,6 +9,7 @@
                        {"type": "unsubscribe"}                        deletes the subscription, ends the session
     from a reader      {"type": "isEndOfTopic"}; every other object: permits one more
 
+With maxRedeliverCount the client does not get messages of further redeliveries: see `dead_letters`.
 Without pullMode the client holds at most `receiverQueueSize` messages that it has not acknowledged.
 """
 
@@ -26,10 +27,12 @@ from quire_broker.names import TopicName
 from quire_broker.server.budget import PublishBudget
 from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.websocket.attachment import Links
+from quire_broker.websocket.dead_letters import DeadLetters
 from quire_broker.websocket.inbox import Arrived, Inbox, Incoming
 from quire_broker.websocket.message_ids import MessageId, message_id_of
 from quire_broker.websocket.parameters import ConsumerParameters
 from quire_broker.websocket.session import FAILED, NORMAL, EndedError, Session, object_in
+from quire_broker.websocket.stats import SessionStats
 from quire_broker.websocket.topic_consumer import TopicConsumer
 from quire_broker.websocket.unacknowledged import Entry, Unacknowledged
 from quire_broker.wire.times import time_text
@@ -48,9 +51,12 @@ class ConsumerSession(Session):
         subscription: str,
         wanted: ConsumerParameters,
         budget: PublishBudget,
+        stats: SessionStats,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
-        super().__init__(settings, links)
+        super().__init__(settings, links, stats)
         self._wanted = wanted
+        self._dead_letters = dead_letters
         self._inbox = Inbox(budget, links.hold, links.release, self._overflowed)
         self._unacked = Unacknowledged(wanted.ack_timeout_s, wanted.nack_delay_s)
         self._asked = 0
@@ -77,7 +83,8 @@ class ConsumerSession(Session):
         super().close()
 
     def _works(self) -> Sequence[Coroutine[Any, Any, None]]:
-        return [self._deliver()] if self._reads else [self._deliver(), self._redeliver()]
+        works = [self._deliver()] if self._reads else [self._deliver(), self._redeliver()]
+        return works if self._dead_letters is None else [*works, self._dead_letters.keep()]
 
     @property
     def _reads(self) -> bool:
@@ -142,6 +149,13 @@ class ConsumerSession(Session):
                 self._wake.clear()
                 await self._wake.wait()
             incoming = self._inbox.take()
+            if self._dead_letters is not None and self._dead_letters.takes(incoming):
+                incoming.consumer.delivered(incoming.message_id)
+                await self._dead_letters.publish(incoming, self._consumer_of(incoming.message_id).topic)
+                self._stats.dead_letters += 1
+                self._settle(incoming.message_id, refused=False)
+                self._permit()
+                continue
             if self._wanted.pulls or self._reads:
                 self._asked -= 1
             if not self._reads and (not self._wanted.pulls or self._wanted.ack_timeout_s):
@@ -151,6 +165,8 @@ class ConsumerSession(Session):
             incoming.consumer.delivered(incoming.message_id)
             self._permit()
             await self._send(shown(incoming))
+            self._stats.delivered += 1
+            self._stats.delivered_bytes += len(incoming.message.payload)
 
     async def _redeliver(self) -> None:
         """Let brokers deliver messages again that were not acknowledged in time."""
@@ -181,7 +197,9 @@ class ConsumerSession(Session):
         elif kind == "unsubscribe":
             await self._unsubscribe()
         else:
-            self._settle(message_id_of(command.get("messageId")), refused=kind == "negativeAcknowledge")
+            refused = kind == "negativeAcknowledge"
+            self._settle(message_id_of(command.get("messageId")), refused=refused)
+            self._stats.acknowledged += not refused
         self._permit()
 
     def _permitted(self, count: object) -> None:

@@ -26,6 +26,11 @@ class MessageId(NamedTuple):
         """Ledger and entry, which the messages of a batch share."""
         return self.ledger_id, self.entry_id
 
+    def shown(self) -> str:
+        """Return the id as Java's `MessageId.toString`, which properties of messages hold."""
+        batch = f":{self.batch_index}" if self.batch_index >= 0 else ""
+        return f"{self.ledger_id}:{self.entry_id}:{self.partition}{batch}"
+
     def text(self) -> str:
         """Return the id as clients get it."""
         found = MessageIdData(ledgerId=self.ledger_id, entryId=self.entry_id)

@@ -21,7 +21,6 @@ _CODECS = {codec.name: codec for codec in Codec}
 LATEST = MessageId((1 << 63) - 1, (1 << 63) - 1)
 EARLIEST = MessageId(-1, -1)
 _NOT_SERVED_OF_PRODUCERS = ("encryptionKeys",)
-_NOT_SERVED_OF_CONSUMERS = ("maxRedeliverCount", "deadLetterTopic")
 PRODUCER_NAMES = (
     "producerName",
     "initialSequenceId",
@@ -41,6 +40,8 @@ CONSUMER_NAMES = (
     "ackTimeoutMillis",
     "negativeAckRedeliveryDelay",
     "pullMode",
+    "maxRedeliverCount",
+    "deadLetterTopic",
 )
 READER_NAMES = ("readerName", "messageId", "receiverQueueSize")
 T = TypeVar("T")
@@ -61,7 +62,10 @@ class ProducerParameters:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParameters:
-    """Of a consumer or, with `start`, of a reader. `unacked_max`: messages that the client may hold."""
+    """Of a consumer or, with `start`, of a reader. `unacked_max`: messages that the client may hold.
+
+    `redeliveries_max`: how often a message comes again before it goes to the dead letter topic; 0: always.
+    """
 
     name: str = ""
     subscription_type: SubscriptionType = SubscriptionType.EXCLUSIVE
@@ -73,6 +77,9 @@ class ConsumerParameters:
     nack_delay_s: float = WEBSOCKET_NACK_S
     pulls: bool = False
     start: MessageId | None = None
+    redeliveries_max: int = 0
+    dead_letter_topic: str = ""
+    """Empty: named by the topic and the subscription."""
 
 
 def producer_parameters(query: Query) -> ProducerParameters:
@@ -93,7 +100,9 @@ def producer_parameters(query: Query) -> ProducerParameters:
 
 def consumer_parameters(query: Query) -> ConsumerParameters:
     """Return the parameters of a consumer. PeerProtocolError."""
-    _require_served(query, _NOT_SERVED_OF_CONSUMERS)
+    redeliveries_max = _number(query, "maxRedeliverCount", 0, least=1)
+    if query.get("deadLetterTopic") and not redeliveries_max:
+        raise PeerProtocolError("Invalid query params: deadLetterTopic needs maxRedeliverCount, e.g. 3")
     return ConsumerParameters(
         query.get("consumerName", ""),
         _choice(query, "subscriptionType", _TYPES, "Exclusive"),
@@ -104,6 +113,8 @@ def consumer_parameters(query: Query) -> ConsumerParameters:
         _number(query, "ackTimeoutMillis", 0) / 1000,
         _number(query, "negativeAckRedeliveryDelay", round(WEBSOCKET_NACK_S * 1000)) / 1000,
         query.get("pullMode", "").lower() == "true",
+        redeliveries_max=redeliveries_max,
+        dead_letter_topic=query.get("deadLetterTopic", ""),
     )
 
 

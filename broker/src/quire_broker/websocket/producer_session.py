@@ -24,6 +24,7 @@ from quire_broker.websocket.attachment import Links
 from quire_broker.websocket.message_ids import MessageId
 from quire_broker.websocket.parameters import ProducerParameters
 from quire_broker.websocket.session import Session, object_in
+from quire_broker.websocket.stats import SessionStats
 from quire_broker.websocket.topic_producer import Sent, TopicProducer
 from quire_broker.wire.java_hash import java_hash
 from quire_broker.wire.murmur import key_hash
@@ -47,12 +48,13 @@ class ProducerSession(Session):
         topics: Sequence[TopicName],
         wanted: ProducerParameters,
         budget: PublishBudget,
+        stats: SessionStats,
         *,
         clock: WallClock,
         chance: Chance,
         message_bytes_max: int,
     ) -> None:
-        super().__init__(settings, links)
+        super().__init__(settings, links, stats)
         self._wanted = wanted
         self._budget = budget
         self._clock = clock
@@ -94,10 +96,13 @@ class ProducerSession(Session):
         if message_id is None:
             self._refuse(UNKNOWN, reason, sent.context)
         else:
+            self._stats.published += 1
+            self._stats.published_bytes += len(sent.entry)
             found: dict[str, Any] = {"result": "ok", "messageId": message_id.text()}
             self._add(found, sent.context)
 
     def _refuse(self, code: int, reason: str, context: str | None) -> None:
+        self._stats.publish_failures += 1
         self._add({"result": f"send-error:{code}", "errorMsg": reason}, context)
 
     def _add(self, answer: dict[str, Any], context: str | None) -> None:

@@ -13,15 +13,17 @@ from quire_bookie.admin.answers import RefusedError
 from quire_bookie.errors import PeerProtocolError
 from quire_broker import limits
 from quire_broker.errors import ServerError, ServiceNotReadyError
-from quire_broker.names import TopicName
+from quire_broker.names import TopicName, parse_topic
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.broker_link import LinkTarget, RefusedByBrokerError
 from quire_broker.server.budget import PublishBudget
 from quire_broker.websocket.attachment import Links, hello
 from quire_broker.websocket.consumer_session import ConsumerSession
+from quire_broker.websocket.dead_letters import DeadLetters
 from quire_broker.websocket.parameters import Query, consumer_parameters, producer_parameters, reader_parameters
 from quire_broker.websocket.producer_session import ProducerSession
 from quire_broker.websocket.session import GOING_AWAY, Session
+from quire_broker.websocket.stats import SessionStats
 from quire_broker.websocket.text_socket import TextSocket
 
 _STATUS = {
@@ -56,6 +58,7 @@ class WebSocketService:
         self._tls = tls
         self.settings = broker.settings.websocket
         self._budget = PublishBudget(limits.WEBSOCKET_BUFFER_BYTES)
+        self.stats = SessionStats()
         self._sessions: set[Session] = set()
         self._seats = 0
         self._stopped = False
@@ -77,6 +80,7 @@ class WebSocketService:
                 topics,
                 wanted,
                 self._budget,
+                self.stats,
                 clock=broker.clock,
                 chance=broker.chance,
                 message_bytes_max=broker.settings.session.message_bytes_max,
@@ -91,7 +95,15 @@ class WebSocketService:
         with self._seat(request):
             topics = await self._topics_of(names)
             links = self._links(shown, secure=request.secure)
-            session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget)
+            dead_letters = None
+            if wanted.redeliveries_max:
+                letters = parse_topic(wanted.dead_letter_topic or f"{names[0]}-{subscription}-DLQ")
+                places = await self._topics_of([letters])
+                place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
+                dead_letters = DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
+            session = ConsumerSession(
+                self.settings, links, topics, subscription, wanted, self._budget, self.stats, dead_letters
+            )
             return await self._serve(request, session)
 
     async def read(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
@@ -101,7 +113,7 @@ class WebSocketService:
             topics = await self._topics_of([name])
             links = self._links(shown, secure=request.secure)
             subscription = f"reader-{self._broker.chance.token(5).hex()}"
-            session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget)
+            session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget, self.stats)
             return await self._serve(request, session)
 
     async def close(self, _: object = None) -> None:
@@ -132,12 +144,14 @@ class WebSocketService:
         try:
             await session.open()
             await socket.prepare(request)
+            self.stats.opened += 1
             self._sessions.add(session)
             if self._stopped:
                 session.end(GOING_AWAY, "the broker stops")
             await session.run(socket)
             return socket
         except RefusedByBrokerError as error:
+            self.stats.refused += 1
             raise RefusedError(_STATUS.get(error.code, 500), str(error)) from error
         finally:
             self._sessions.discard(session)

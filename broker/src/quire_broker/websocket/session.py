@@ -23,6 +23,7 @@ from quire_broker.errors import AuthenticationError, AuthorizationError, BrokerE
 from quire_broker.server.broker_link import code_of
 from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.websocket.attachment import Attachment, Links
+from quire_broker.websocket.stats import SessionStats
 from quire_broker.websocket.text_socket import TOO_BIG
 
 log = logging.getLogger("quire.broker.websocket")
@@ -42,9 +43,10 @@ class EndedError(Exception):
 class Session(ABC):
     """A producer, a consumer or a reader."""
 
-    def __init__(self, settings: WebSocketSettings, links: Links) -> None:
+    def __init__(self, settings: WebSocketSettings, links: Links, stats: SessionStats) -> None:
         self._settings = settings
         self._links = links
+        self._stats = stats
         self._socket: web.WebSocketResponse
         self._active_s = 0.0
         """Loop time of the last frame, of either side."""

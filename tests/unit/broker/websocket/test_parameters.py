@@ -82,6 +82,7 @@ def test_a_reader_begins_at_a_message(text: str, start: MessageId) -> None:
         (consumer_parameters, {"receiverQueueSize": "9" * 5000}),
         (consumer_parameters, {"ackTimeoutMillis": str(2**31)}),
         (consumer_parameters, {"deadLetterTopic": "t"}),
+        (consumer_parameters, {"maxRedeliverCount": "0"}),
         (producer_parameters, {"hashingScheme": "MD5"}),
         (producer_parameters, {"maxPendingMessages": "0"}),
         (producer_parameters, {"initialSequenceId": "-2"}),
