@@ -16,9 +16,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from quire_jobs.errors import JobOptionsError
@@ -37,11 +37,31 @@ class JobParameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     run_id: str = Field(default="", description="Name of this run. A run with the same name repeats it. [generated]")
-    metadata: str = Field(default="", description="Metadata store of the cluster, e.g. etcd://host:2379,host:2379.")
+    metadata: str = Field(
+        default="",
+        description="Metadata store of the cluster, etcd://host:2379,host:2379; or a broker, http://host:8080.",
+    )
     config: str = Field(
         default="", description="File with more settings and credentials, present on the driver and on all executors."
     )
-    http: str = Field(default="", description="HTTP address of a broker, http://host:port or https://host:port.")
+    http: str = Field(
+        default="",
+        description="HTTP address of a broker, http://host:port or https://host:port. [metadata, if it is one]",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_the_broker_that_reads_metadata(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not given.get("http"):
+            metadata = given.get("metadata")
+            if isinstance(metadata, str) and metadata.startswith(("http://", "https://")):
+                return given | {"http": metadata}
+        return given
+
+    @property
+    def computes_little(self) -> bool:
+        """Whether the job takes seconds, so that its start matters more than the speed of its code afterwards."""
+        return False
 
 
 class Outcome(StrEnum):

@@ -78,7 +78,8 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     """Run the audit; see `quire_jobs.job`."""
     if not parameters.metadata:
         raise JobOptionsError(
-            "the parameter 'metadata' is missing; give the metadata store of the cluster, etcd://host:2379"
+            "the parameter 'metadata' is missing; give the metadata store of the cluster, etcd://host:2379, or a "
+            "broker, http://host:8080"
         )
     output = open_output(KIND, parameters)
     read = Read()
@@ -188,7 +189,7 @@ def compared(spark: "SparkSession", parameters: Parameters, read: Read, held: "D
     tables = read.tables
     stored = frame(spark, tables.stored, columns.STORED)
     ledgers = frame(spark, tables.ledgers, columns.LEDGERS)
-    cursor_ledgers = spark.createDataFrame(tables.cursor_ledgers, "ledger long")
+    cursor_ledgers = frame(spark, tables.cursor_ledgers, "ledger long")
     unknown_owners = sorted(tables.unknown_owners)
     parts = figures.lists(ledgers, stored, cursor_ledgers, parameters.now_s, parameters.grace, unknown_owners)
     if read.responses is not None and held is not None:
@@ -206,10 +207,11 @@ def analyse(spark: "SparkSession", output: Output, parameters: Parameters, read:
     from pyspark.sql import functions as F
 
     from quire_jobs.analytics.figures import audit as figures
+    from quire_jobs.analytics.reading import frame
 
     held = None
     if read.responses is not None:
-        changed = spark.createDataFrame([(ledger,) for ledger in sorted(read.changed)], "ledger long")
+        changed = frame(spark, [(ledger,) for ledger in sorted(read.changed)], "ledger long")
         held = read.responses.held.join(F.broadcast(changed), "ledger", "left_anti")
     findings = compared(spark, parameters, read, held).persist()
     try:

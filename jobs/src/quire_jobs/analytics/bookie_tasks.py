@@ -13,7 +13,7 @@ from uuid import uuid4
 from quire_bookie.model import BookieId
 from quire_jobs.analytics import columns
 from quire_jobs.analytics.bookie_tables import read_damages, read_responses
-from quire_jobs.analytics.reading import task_clients
+from quire_jobs.analytics.reading import frame, task_clients
 from quire_jobs.source.loop_thread import shared_loop
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def ask_bookies(spark: "SparkSession", where: TaskAddress, bookies: Sequence[Boo
     ends = rows.where("ledger IS NULL")
     final_rows = [(row.bookie, row.asked, row.reason) for row in ends.collect()]
     key = ["bookie", "asked"]
-    answered = spark.createDataFrame([row[:2] for row in final_rows if row[2] is None], "bookie string, asked long")
-    silent = spark.createDataFrame([(row[0], row[2]) for row in final_rows if row[2] is not None], columns.SILENT)
+    answered = frame(spark, [row[:2] for row in final_rows if row[2] is None], "bookie string, asked long")
+    silent = frame(spark, [(row[0], row[2]) for row in final_rows if row[2] is not None], columns.SILENT)
     again = answered.join(ends.where("reason IS NULL").select(*key), key, "left_anti").select(
         "bookie",
         F.lit("Spark lost its response and asked it again at a later time; run the audit again").alias("reason"),

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 PROBE: Final = ".quire/writable"
 MARK: Final = "analysis"
+FEW_ROWS: Final = 10_000
+"""A table of up to this number of rows is written by the driver."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 T = TypeVar("T")
 
@@ -127,13 +129,13 @@ class Output:
         target = self.table(name)
         value = f"{self.run} {uuid4().hex}"
         if target.format is TableFormat.ICEBERG:
-            write_frame(frame, target, Attempt(value), replace=True)
+            write_frame(frame, target, Attempt(value), replace=True, few_rows=FEW_ROWS)
             return target.shown
         folder = f"{self.run}/tables/{name}"
         attempt = Attempt(value, (open_table(target).marks().get(MARK),))
         # After the commit no snapshot refers to the files listed here: an attempt that wrote them can no longer commit.
         earlier = self._do(lambda: self._objects.names(f"{folder}/data"))
-        if write_frame(frame, target, attempt, replace=True).repeated:
+        if write_frame(frame, target, attempt, replace=True, few_rows=FEW_ROWS).repeated:
             raise QuireJobError(
                 f"{target.shown}: another attempt of run {self.run} has written it meanwhile; use that result"
             )
@@ -151,7 +153,7 @@ class Output:
         """Add this run's observations to those of all runs; once, even if the run is repeated. `frame`: a few rows."""
         target = self._parquet(f"observations/{name}")
         layout = Layout()
-        write_frame(frame.coalesce(1), target, once_per_run(self.run), layout=layout)
+        write_frame(frame.coalesce(1), target, once_per_run(self.run), layout=layout, few_rows=FEW_ROWS)
         compact(frame.sparkSession, target, layout=layout)
 
     def observed(self, spark: "SparkSession", name: str) -> "DataFrame | None":

@@ -67,6 +67,11 @@ class AnalysisParameters(JobParameters):
             raise ValueError(f"tables = {self.tables!r}: not an Iceberg namespace; give catalog.namespace")
         return self
 
+    @property
+    def computes_little(self) -> bool:
+        """Always: Spark's own part of an analysis is counts and sums."""
+        return True
+
     @cached_property
     def now_s(self) -> float:
         """Time as of which the analysis computes, in seconds since 1970; the same for the whole run."""
@@ -83,7 +88,10 @@ class MetadataParameters(AnalysisParameters):
     @model_validator(mode="after")
     def _names_a_cluster(self) -> "MetadataParameters":
         if not self.metadata:
-            raise ValueError("metadata is missing; give the metadata store of the cluster, etcd://host:2379")
+            raise ValueError(
+                "metadata is missing; give the metadata store of the cluster, etcd://host:2379, or a broker, "
+                "http://host:8080"
+            )
         return self
 
 
@@ -112,7 +120,10 @@ class MessageParameters(AnalysisParameters):
         if bool(self.messages) == bool(self.topics):
             raise ValueError("give either topics, to read the cluster, or messages, to read a table")
         if self.topics and not self.metadata:
-            raise ValueError("metadata is missing; give the metadata store of the cluster, etcd://host:2379")
+            raise ValueError(
+                "metadata is missing; give the metadata store of the cluster, etcd://host:2379, or a broker, "
+                "http://host:8080"
+            )
         if self.last is not None and (self.start_time or self.end_time):
             raise ValueError("last excludes startTime and endTime: give either last, or these")
         if self.start_time and self.end_time and self.start_time >= self.end_time:

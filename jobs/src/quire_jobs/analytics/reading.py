@@ -106,9 +106,25 @@ async def _clients(cluster: Cluster, where: ClusterAddress) -> AsyncIterator[Clu
         await access.close()
 
 
-def frame(spark: "SparkSession", rows: list[tuple[Any, ...]], schema: "StructType") -> "DataFrame":
-    """Return a small table."""
-    return spark.createDataFrame(rows, schema)
+def frame(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "StructType | str") -> "DataFrame":
+    """Return a small table. `schema`: columns, also as DDL.
+
+    Its rows are passed as Arrow, so that no Python process of Spark has to decode them.
+    """
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from quire_jobs.spark_columns import arrow_columns
+
+    if isinstance(schema, str):
+        parsed = StructType.fromDDL(schema)
+        assert isinstance(parsed, StructType)
+        schema = parsed
+    fields = arrow_columns(schema)
+    values = zip(*rows, strict=True) if rows else ([] for _ in fields)
+    arrays = [pa.array(each, field.type) for each, field in zip(values, fields, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=fields)
+    return spark.createDataFrame(table, schema)
 
 
 @contextmanager

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 KIND = "retention-what-if"
 UNLIMITED = -1
 _HELD_SHARE = 0.2
+_FREED_SHARE = 0.01
+_HELD_S = 3600.0
+"""Messages of the last hour may wait for an acknowledgement."""
 Row = Mapping[str, Any]
 
 
@@ -103,10 +106,11 @@ def analyse(
     from quire_broker.managed_ledger.cursors.registry import BROKER_CURSORS
     from quire_jobs.analytics.figures import retention as figures
     from quire_jobs.analytics.figures.backlog import ingest
+    from quire_jobs.analytics.reading import frame
 
     options = [parse_option(one) for one in parameters.options]
     rows = [(one.name, float(one.retention_s), int(one.retention_bytes)) for one in options]
-    tried = spark.createDataFrame(rows, "option string, retention_s double, retention_bytes long")
+    tried = frame(spark, rows, "option string, retention_s double, retention_bytes long")
     slow = figures.slowest(cursors, BROKER_CURSORS)
     evaluated = figures.evaluated(ledgers, slow, tried, parameters.now_s).persist()
     try:
@@ -289,21 +293,24 @@ def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
         return [Advice(Level.WATCH, "No topic has a ledger.", "Check the names of the topics.")]
     found = []
     best = max(sums, key=lambda one: one["bytes_freed"])
-    if best["bytes_freed"]:
+    if best["bytes_freed"] > _FREED_SHARE * best["bytes"]:
         share = percent_text(best["bytes_freed"] / best["bytes"])
         found.append(
             Advice(
                 Level.WATCH,
-                f"A retention of {best['option']} frees {bytes_text(best['bytes_freed'])}, {share} of all payload.",
-                "Set it in the namespace's policy; the next trimming deletes the ledgers permanently.",
+                f"A retention of {best['option']} would free {bytes_text(best['bytes_freed'])}, {share} of all.",
+                "Compare the options below. Set one in the namespace's policy only if nobody reads older messages: "
+                "trimming deletes them permanently.",
             )
         )
-    held = max(rows, key=lambda row: row["bytes_held_by_cursors"])
-    if held["bytes"] and held["bytes_held_by_cursors"] > _HELD_SHARE * held["bytes"]:
+    waiting = [row for row in rows if parse_option(row["option"]).retention_s >= _HELD_S]
+    held = max(waiting, key=lambda row: row["bytes_held_by_cursors"], default=None)
+    if held is not None and held["bytes"] and held["bytes_held_by_cursors"] > _HELD_SHARE * held["bytes"]:
         found.append(
             Advice(
                 Level.ACT,
-                f"{bytes_text(held['bytes_held_by_cursors'])} of {shortened(held['topic'])} are kept by a cursor.",
+                f"{bytes_text(held['bytes_held_by_cursors'])} of {shortened(held['topic'])}, older than "
+                f"{held['option']}, are kept by a cursor.",
                 "No retention frees them: see the report `backlog`; acknowledge or expire messages, or delete the "
                 "subscription.",
             )

@@ -74,7 +74,7 @@ def analyse(
         findings = Findings(
             {
                 "versions": versions.drop("first_s", "last_s"),
-                "changes": spark.createDataFrame(rows, schema).orderBy("topic", "version", "field"),
+                "changes": frame(spark, rows, schema).orderBy("topic", "version", "field"),
                 "laggards": lagging,
             },
             page(parameters, version_rows, rows, lagging_rows, notes),

@@ -61,7 +61,10 @@ def register(commands: Commands) -> None:
         ] = None,
         metadata: Annotated[
             str | None,
-            typer.Option(help="Metadata store of the cluster: etcd://host:port,...", envvar="QUIRE_METADATA"),
+            typer.Option(
+                help="Metadata store of the cluster, etcd://host:port,..., or a broker's HTTP address.",
+                envvar="QUIRE_METADATA",
+            ),
         ] = None,
         http: Annotated[str | None, typer.Option(help="HTTP address of a broker.", envvar="QUIRE_HTTP")] = None,
         slot: Annotated[
@@ -247,7 +250,7 @@ def _run(
             progress.note(f"run {parameters.run_id}")
             for key in sorted(filter(holds_secret, conf)):
                 progress.note(f"--conf {key}: its value is visible in the process list; {IN_ENVIRONMENT}")
-            spark = start_spark(parameters.run_id, master, conf)
+            spark = start_spark(parameters.run_id, master, conf, quick=parameters.computes_little)
             try:
                 return kind.run(spark, parameters, progress).model_copy(update={"run_id": parameters.run_id})
             except spark_faults() as error:

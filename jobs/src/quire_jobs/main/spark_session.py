@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from quire_bookie.env.machine import machine_cpus
 from quire_jobs.errors import JobOptionsError, QuireJobError
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+_TASKS_OF_A_CORE = 2
+_TASKS_MAX = 200  # Spark's own default for every machine
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVM of a job that ends soon: optimizing its code again and again would take longer than the job."""
 
 _KUBERNETES = {
     "spark.ui.enabled": "false",
@@ -55,11 +60,18 @@ _OF_POD = {
 it."""
 
 
-def settings_of(master: str | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the Spark settings for this master. Settings of the user take precedence over them."""
+def settings_of(master: str | None, environment: Mapping[str, str], *, quick: bool = False) -> dict[str, str]:
+    """Return the Spark settings for this master. Settings of the user take precedence over them.
+
+    `quick`: for a job that computes little, so that most of its time is the start.
+    """
     given = dict(_ALWAYS)
     if master is not None and master.startswith("local"):
         given |= _LOCAL
+        # A cached table keeps all of its tasks, however few rows it has: 200 of them take ten seconds.
+        given["spark.sql.shuffle.partitions"] = str(min(_TASKS_MAX, _TASKS_OF_A_CORE * local_cores(master)))
+        if quick:
+            given["spark.driver.defaultJavaOptions"] = _QUICK_JVM
     elif master is not None and master.startswith("k8s://"):
         given |= _KUBERNETES
         for name, keys in _OF_POD.items():
@@ -67,8 +79,16 @@ def settings_of(master: str | None, environment: Mapping[str, str]) -> dict[str,
     return given
 
 
-def start_spark(name: str, master: str | None, settings: Mapping[str, str]) -> "SparkSession":
-    """Return a session. `master` None: the process that started this one has set it.
+def local_cores(master: str) -> int:
+    """Return the number of cores of a local master: local, local[2], local[*], local[2,3]."""
+    match = re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master)
+    if match is None:
+        return 1
+    return max(1, int(machine_cpus()) if match[1] == "*" else int(match[1]))
+
+
+def start_spark(name: str, master: str | None, settings: Mapping[str, str], *, quick: bool = False) -> "SparkSession":
+    """Return a session. `master` None: the process that started this one has set it. `quick`: as in `settings_of`.
 
     Raises JobOptionsError for wrong settings, QuireJobError if Spark does not start, for example without Java.
     """
@@ -82,7 +102,7 @@ def start_spark(name: str, master: str | None, settings: Mapping[str, str]) -> "
         builder = builder.master(master)
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for key, value in (settings_of(master, os.environ) | dict(settings)).items():
+    for key, value in (settings_of(master, os.environ, quick=quick) | dict(settings)).items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()

@@ -1,7 +1,8 @@
 """Writes DataFrames and streams to tables, and reads tables. On the driver; Spark's tasks write the files.
 
 Each task names its own files, so Spark may repeat it. A failure before the commit leaves files that no reader opens.
-After the commit the table contains the mark, and a repetition of the work is detected before anything is read.
+The driver itself writes a few rows, if the caller expects so: Python processes for tasks take seconds to start. After
+the commit the table contains the mark, and a repetition of the work is detected before anything is read.
 """
 
 import json
@@ -15,7 +16,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_jobs.errors import JobOptionsError, NotFoundError, error_in
 from quire_jobs.tables.layout import Layout
 from quire_jobs.tables.marks import Mark, once_per_batch
-from quire_jobs.tables.table import open_table
+from quire_jobs.tables.table import Table, open_table
 from quire_jobs.tables.target import TableTarget
 
 if TYPE_CHECKING:
@@ -40,9 +41,17 @@ class Written:
 
 
 def write_frame(
-    frame: "DataFrame", target: TableTarget, mark: Mark, *, layout: Layout = _LAYOUT, replace: bool = False
+    frame: "DataFrame",
+    target: TableTarget,
+    mark: Mark,
+    *,
+    layout: Layout = _LAYOUT,
+    replace: bool = False,
+    few_rows: int = 0,
 ) -> Written:
     """Add the rows to the table, or replace all rows by them; only once for the work that `mark` identifies.
+
+    `few_rows`: the driver writes up to this number of rows itself. If there are more, Spark computes them twice.
 
     JobOptionsError: the columns do not fit, or the table cannot be used. QuireJobError: also errors of the tasks that
     read or wrote the rows, e.g. SourceUnavailableError, DataLossError.
@@ -54,7 +63,9 @@ def write_frame(
     arranged = layout.arrange(frame)
     schema = columns_of(arranged)
     table.prepare(schema, layout)
-    files = _write(arranged, schema, layout, target)
+    files = _write_few(arranged, schema, layout, table, few_rows) if few_rows else None
+    if files is None:
+        files = _write(arranged, schema, layout, target)
     snapshot = table.commit(files, schema, mark, began_ms=began_ms, replace=replace)
     if snapshot is None:
         return Written(repeated=True)
@@ -120,6 +131,23 @@ def _kind(kind: "pa.DataType") -> "pa.DataType":
     if pa.types.is_map(kind):
         return pa.map_(_kind(kind.key_type), _column(kind.item_field))
     return kind
+
+
+def _write_few(
+    frame: "DataFrame", schema: "pa.Schema", layout: Layout, table: Table, rows_max: int
+) -> "list[DataFile] | None":
+    """Write the files on the driver; None if there are more than `rows_max` rows."""
+    from pyspark.errors import PySparkException
+
+    from quire_jobs.tables.data_files import write_files
+
+    try:
+        found = frame.limit(rows_max + 1).toArrow()
+    except PySparkException as error:
+        raise error_in(str(error)) or error from error
+    if found.num_rows > rows_max:
+        return None
+    return list(write_files(found.combine_chunks().to_batches(), schema, layout, table.store, table.folder))
 
 
 def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: TableTarget) -> "list[DataFile]":

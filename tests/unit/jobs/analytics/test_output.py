@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quire_jobs.analytics import cost
-from quire_jobs.analytics.output import Attempt, Output, open_output, safe_name
+from quire_jobs.analytics.output import FEW_ROWS, Attempt, Output, open_output, safe_name
 from quire_jobs.errors import JobOptionsError, QuireJobError
 from quire_jobs.job import parse_parameters
 from quire_jobs.tables import open_table, read_frame
@@ -113,6 +113,17 @@ def test_of_two_attempts_of_a_run_the_first_to_commit_counts() -> None:
     assert one.merged("r1 a", 0) is None, "it is already present"
     assert Attempt("r1 c", ("r1 a",)).merged("r1 a", 0) == "r1 c"
     assert Attempt("r2 a").merged("r1 c", 0) == "r2 a", "a table of all runs has the rows of the last run"
+
+
+@pytest.mark.parametrize("rows", [FEW_ROWS, FEW_ROWS + 1])
+def test_a_table_has_all_rows_in_order_whether_the_driver_writes_them_or_tasks(
+    spark: SparkSession, tmp_path: Path, rows: int
+) -> None:
+    one = output(f"file://{tmp_path}/out")
+    one.replace("topics", spark.range(rows).selectExpr("id", "timestamp_seconds(id) as at").orderBy("id"))
+    found = read_frame(spark, one.table("topics")).orderBy("id").collect()
+    assert [row.id for row in found] == list(range(rows))
+    assert found[-1]["at"].timestamp() == rows - 1
 
 
 def test_a_repeated_run_replaces_its_earlier_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_exit_code_and_the_log_show_whether_a_retry_helps(
         raise ends
 
     monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
-    monkeypatch.setattr(spark_session, "start_spark", lambda *_: NoSpark())
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_, **__: NoSpark())
     log = tmp_path / "log"
     assert run(["jobs", "run", "audit", "--local", "--termination-log", str(log)]) == code
     assert f"quire: {ends}" in capsys.readouterr().err
@@ -128,7 +128,7 @@ def test_a_terminated_job_stops_spark_and_reports_it(tmp_path: Path, monkeypatch
     spark = NoSpark()
     monkeypatch.setattr(spark, "stop", lambda: stopped.append(True), raising=False)
     monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
-    monkeypatch.setattr(spark_session, "start_spark", lambda *_: spark)
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_, **__: spark)
     log = tmp_path / "log"
     with pytest.raises(SystemExit) as ended:
         run(["jobs", "run", "audit", "--local", "--termination-log", str(log)])
@@ -216,7 +216,7 @@ def test_no_output_of_a_run_contains_a_secret_of_spark_s_settings(
         return Summary(kind="audit", problems=[found], notes=[text], outputs=[SECRET], details={"a": [text]}, done=0)
 
     monkeypatch.setattr(kinds, "load_kind", lambda name: kinds.Kind(name, "A job.", JobParameters, run_job))
-    monkeypatch.setattr(spark_session, "start_spark", lambda *_: NoSpark())
+    monkeypatch.setattr(spark_session, "start_spark", lambda *_, **__: NoSpark())
     log = tmp_path / "log"
     expected = 1 if ends not in (ConfigError, NotFoundError) else 2 if ends is ConfigError else 3
     for more in ([], ["--json"]):

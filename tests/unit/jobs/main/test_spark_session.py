@@ -2,8 +2,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from quire_bookie.env.machine import machine_cpus
 from quire_jobs.errors import JobOptionsError, QuireJobError
-from quire_jobs.main.spark_session import settings_of, spark_reason, start_spark
+from quire_jobs.main.kinds import MODULES, load_kind
+from quire_jobs.main.spark_session import local_cores, settings_of, spark_reason, start_spark
 
 OURS = """An error occurred while calling o1.collect.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 3 in stage 0.0 failed 1 times
@@ -81,3 +83,30 @@ def test_a_start_failure_of_spark_is_final_only_for_wrong_settings(
     assert isinstance(refused.value, JobOptionsError) is not once_more
     assert fault in str(refused.value) and "\n" not in str(refused.value)
     assert ("no executor started" in str(refused.value)) is ("backend" in fault)
+
+
+@pytest.mark.parametrize(
+    ("master", "tasks"), [("local", "2"), ("local[3]", "6"), ("local[3, 2]", "6"), ("local[500]", "200")]
+)
+def test_a_machine_gets_as_many_tasks_as_its_cores_need(master: str, tasks: str) -> None:
+    assert settings_of(master, {})["spark.sql.shuffle.partitions"] == tasks
+
+
+def test_all_cores_are_those_that_the_process_may_use() -> None:
+    assert local_cores("local[*]") == max(1, int(machine_cpus()))
+
+
+@pytest.mark.parametrize("master", ["spark://x:7077", "k8s://https://x", None])
+def test_a_cluster_keeps_the_number_of_tasks_and_the_jvm_that_spark_chooses(master: str | None) -> None:
+    found = settings_of(master, {}, quick=True)
+    assert "spark.sql.shuffle.partitions" not in found and "spark.driver.defaultJavaOptions" not in found
+
+
+def test_a_quick_job_on_a_machine_starts_a_jvm_that_compiles_little() -> None:
+    assert "TieredStopAtLevel=1" in settings_of("local[2]", {}, quick=True)["spark.driver.defaultJavaOptions"]
+    assert "spark.driver.defaultJavaOptions" not in settings_of("local[2]", {})
+
+
+def test_analyses_are_quick_and_offloads_are_not() -> None:
+    quick = {name for name in MODULES if load_kind(name).parameters.model_construct().computes_little}
+    assert quick == set(MODULES) - {"offload"}
