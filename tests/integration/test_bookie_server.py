@@ -11,6 +11,7 @@ from quire_bookie.limits import FRAME_BYTES_MAX, MIB
 from quire_bookie.metadata import layout
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
 from quire_bookie.server import BookieState
+from quire_bookie.server.requests import overload
 from quire_bookie.settings.disks import DiskRules
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.settings.storage import StorageSettings
@@ -366,6 +367,26 @@ async def test_more_than_the_write_cache_goes_in_and_comes_back(world: BookieWor
     assert world.running.storage.stats.flushes > 0
     for each in (0, 20, 39):
         assert await client.read(each) == (Status.OK, payload)
+
+
+async def test_adds_that_wait_for_space_continue_when_a_flush_ends_without_another_event(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(overload, "_RETRY_S", 3600.0)
+    world = BookieWorld().with_settings(storage=StorageSettings(write_cache_bytes=24 * MIB))
+    running = await world.start()
+    client = await Client.connect(world)
+    payload = bytes(1024 * 1024)
+    count = 40
+    async with running.storage._flushes.write_lock:  # no flush can end
+        for each in range(count):
+            client.peer.send(b"".join(client_codec.v2_adds(KEY, [entry(each, payload)])))
+        stats = running.bookie.stats
+        await until(lambda: stats.adds_paused > 0 and stats.adds_in_flight_bytes == 0)
+    for answer in await client.peer.receive_all(count):
+        assert int.from_bytes(answer[8:12], "big") == 0
+    assert await client.read(count - 1) == (Status.OK, payload)
+    await world.stop()
 
 
 async def test_a_full_disk_refuses_writes_reads_go_on_and_freed_space_brings_the_writes_back() -> None:
