@@ -33,6 +33,7 @@ from quire_broker.admin import (
     ledgers,
     live_rates,
     messages,
+    metadata_nodes,
     namespace_properties,
     namespaces,
     offload,
@@ -63,7 +64,7 @@ from quire_broker.admin.forwarding import FORWARDING, Forwarding, forwarded_to_o
 from quire_broker.admin.outage import LEFT_RUNNING, answered_without_metadata
 from quire_broker.admin.routes import ROUTES, Need, Route
 from quire_broker.admin.websocket_collector import WebSocketCollector
-from quire_broker.limits import PUBLISHED_BY_HTTP_MAX
+from quire_broker.limits import METADATA_SCANS_MAX, PUBLISHED_BY_HTTP_MAX
 from quire_broker.server.broker import RunningBroker
 from quire_broker.websocket.service import WebSocketService
 
@@ -97,6 +98,7 @@ PARTS = (
     properties,
     schemas,
     ledgers,
+    metadata_nodes,
     overview,
     browsing,
     publishing,
@@ -129,6 +131,7 @@ def make_app(broker: RunningBroker, collectors: Iterable[Collector] = ()) -> web
     app = web.Application(middlewares=checks, client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
     app[publishing.PUBLISHING] = asyncio.Semaphore(PUBLISHED_BY_HTTP_MAX)
+    app[metadata_nodes.SCANS] = asyncio.Semaphore(METADATA_SCANS_MAX)
     app[LEFT_RUNNING] = left = Background(log)
     app.on_cleanup.append(lambda _: left.close())
     app[FORWARDING] = forwarding = Forwarding(broker)

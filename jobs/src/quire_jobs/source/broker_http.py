@@ -6,6 +6,8 @@ credentials. The HTTP client is imported on use: Spark starts many Python proces
 
 import json
 import ssl
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urljoin
@@ -43,7 +45,6 @@ class BrokerHttp:
         if self._base.startswith("https://"):
             context = self._access.context()
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
             connector=aiohttp.TCPConnector(ssl=context),
             headers=IDENTITY,
             auto_decompress=False,
@@ -62,33 +63,67 @@ class BrokerHttp:
         Raises SourceUnavailableError if no broker responds or the redirects do not end; QuireJobError if the response
         is larger than HTTP_ANSWER_BYTES_MAX.
         """
+        async with self._answer(method, path, body) as answer:
+            text = (await read_body(answer, HTTP_ANSWER_BYTES_MAX)).decode(errors="replace")
+            return answer.status, _decoded(text)
+
+    async def lines(self, path: str, line_bytes_max: int) -> AsyncGenerator[Any, None]:
+        """Yield the decoded lines of a response of any length.
+
+        Raises the errors of `ask` and of `require_success`; QuireJobError also for a line that is too long.
+        """
+        async with self._answer("GET", path, pause_s=TIMEOUT_S) as answer:
+            if answer.status != 200:
+                text = (await read_body(answer, HTTP_ANSWER_BYTES_MAX)).decode(errors="replace")
+                require_success(answer.status, _decoded(text), path)
+            rest = bytearray()
+            async for part in answer.content.iter_any():
+                rest += part
+                *whole, last = rest.split(b"\n")
+                if max(map(len, (*whole, last))) > line_bytes_max:
+                    raise QuireJobError(f"{answer.url} has a line of more than {line_bytes_max} bytes")
+                for line in whole:
+                    yield json.loads(line)
+                rest = last
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, path: str, body: Any = None, pause_s: float | None = None
+    ) -> "AsyncIterator[aiohttp.ClientResponse]":
+        """Yield the response of the responsible broker. `pause_s`: bounds each wait for a part, not the whole."""
         import aiohttp
 
         assert self._session is not None
         url = self._base + path
-        for _ in range(REDIRECTS_MAX):
-            try:
+        limit = aiohttp.ClientTimeout(total=TIMEOUT_S) if pause_s is None else aiohttp.ClientTimeout(sock_read=pause_s)
+        try:
+            for _ in range(REDIRECTS_MAX):
                 async with self._session.request(
-                    method, url, json=body, headers=self._access.headers, allow_redirects=False
+                    method, url, json=body, headers=self._access.headers, allow_redirects=False, timeout=limit
                 ) as answer:
-                    text = (await read_body(answer, HTTP_ANSWER_BYTES_MAX)).decode(errors="replace")
                     if answer.status not in _REDIRECTS:
-                        return answer.status, _decoded(text)
+                        yield answer
+                        return
                     url = _next(url, answer.headers.get("Location", ""))
-            except TimeoutError as error:
-                raise SourceUnavailableError(f"{url} did not answer within {TIMEOUT_S:.0f} s") from error
-            except aiohttp.ClientError as error:
-                raise SourceUnavailableError(f"{url} does not answer: {error}") from error
-            except PeerProtocolError as error:
-                raise QuireJobError(f"{url}: {error}") from error
+        except TimeoutError as error:
+            raise SourceUnavailableError(f"{url} did not answer within {TIMEOUT_S:.0f} s") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            raise SourceUnavailableError(f"{url} does not answer: {error}") from error
+        except PeerProtocolError as error:
+            raise QuireJobError(f"{url}: {error}") from error
         raise SourceUnavailableError(f"{path}: redirected {REDIRECTS_MAX} times; the brokers do not agree on the owner")
+
+
+def is_http_address(url: str) -> bool:
+    """Return whether a metadata URL is the address of a broker instead of a metadata store."""
+    return url.startswith(("http://", "https://"))
 
 
 def require_http_address(http: str) -> None:
     """Raise JobOptionsError unless `http` is the address of a broker. It is shown in errors, so it has no password."""
     if "@" in http:
         raise JobOptionsError("http: an address without user and password; QUIRE_TOKEN holds the token")
-    if not http.startswith(("http://", "https://")):
+    if not is_http_address(http):
         raise JobOptionsError(f"http = {http!r}: expected http://host:port or https://host:port of a broker")
 
 

@@ -41,6 +41,8 @@ from quire_bookie.settings.client import ClientSettings
 from quire_broker.managed_ledger.stored_passwords import to_read
 from quire_broker.offload.tier import Tier
 from quire_jobs.errors import JobOptionsError, NotFoundError, QuireJobError, SourceUnavailableError
+from quire_jobs.source.broker_http import is_http_address
+from quire_jobs.source.broker_metadata import open_broker_metadata
 
 
 class SourceConfig(MetadataAccessConfig, ClientSecurityConfig, LedgerClientConfig):
@@ -60,7 +62,7 @@ class ClusterAddress(Protocol):
 
     @property
     def metadata(self) -> str:
-        """URL of the metadata store, etcd://host:port,host:port."""
+        """URL of the metadata store, etcd://host:port,host:port; or of a broker that reads it for us."""
         ...
 
     @property
@@ -90,19 +92,12 @@ class Cluster:
 async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = os.environ) -> AsyncIterator[Cluster]:
     """Open the cluster at this address. Raises the errors that `as_job_errors` makes."""
     with as_job_errors():
-        if not isinstance(parse_metadata_url(where.metadata), EtcdLocation):
-            raise JobOptionsError(
-                f"quire source: metadata = {where.metadata!r}: only one process can use the embedded store, and Spark "
-                "runs several; keep the cluster's metadata in etcd, etcd://host:2379"
-            )
         # One file may contain the settings of several kinds of processes.
         file = Path(where.config) if where.config else None
         config = load(SourceConfig, flags={}, environment=environment, file=file).config
         password = await secret_text(config.managed_ledger_password, config.key_of("managed_ledger_password"))
-        settings = metadata_settings(int(METADATA_SESSION_TIMEOUT_S * 1000), config)
         async with contextlib.AsyncExitStack() as closing:
-            metadata = await open_metadata_store(where.metadata, settings)
-            closing.push_async_callback(metadata.close)
+            metadata = await closing.enter_async_context(_open_metadata(where.metadata, config))
             client = await LedgerClient.open(
                 metadata,
                 config.part(ClientSettings, security=client_security_settings(config)),
@@ -113,6 +108,24 @@ async def open_cluster(where: ClusterAddress, environment: Mapping[str, str] = o
             tier = Tier(environment=environment)
             closing.push_async_callback(tier.close)
             yield Cluster(metadata, client, tier, password)
+
+
+@asynccontextmanager
+async def _open_metadata(url: str, config: SourceConfig) -> AsyncIterator[MetadataStore]:
+    if is_http_address(url):
+        async with open_broker_metadata(url) as through_broker:
+            yield through_broker
+        return
+    if not isinstance(parse_metadata_url(url), EtcdLocation):
+        raise JobOptionsError(
+            f"quire source: metadata = {url!r}: only one process can use the embedded store, and Spark runs several; "
+            "give the HTTP address of its broker instead, http://host:8080"
+        )
+    metadata = await open_metadata_store(url, metadata_settings(int(METADATA_SESSION_TIMEOUT_S * 1000), config))
+    try:
+        yield metadata
+    finally:
+        await metadata.close()
 
 
 @contextmanager

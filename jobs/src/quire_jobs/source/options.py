@@ -18,6 +18,7 @@ from quire_broker.errors import InvalidTopicNameError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import parse_namespace, parse_topic
 from quire_jobs.errors import JobOptionsError
+from quire_jobs.source.broker_http import is_http_address
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -38,7 +39,9 @@ class SourceOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
-    metadata: str = Field(description="metadata store of the cluster: etcd://host:2379,host:2379")
+    metadata: str = Field(
+        description="metadata store of the cluster, etcd://host:2379,host:2379; or HTTP address of a broker"
+    )
     config: str = Field("", description="file with more settings and credentials, on the driver and on all executors")
     topic: str = Field("", description="a topic with all its partitions, or one partition; also the path of load()")
     topics: str = Field(
@@ -79,7 +82,9 @@ class SourceOptions(BaseModel):
         "tiered-storage-first", description="tier to read from if a ledger is in both"
     )
     http: str = Field(
-        "", description="HTTP address of a broker, for cursors that keep the data and for the newest entry"
+        "",
+        description="HTTP address of a broker, for cursors that keep the data and for the newest entry; default: "
+        "metadata, if it is such an address",
     )
     job_id: str = Field("", description="id in the name of the cursor quire.job.<id> that keeps the data; needs http")
     fail_on_data_loss: bool = Field(True, description="false: skip lost entries and log them")
@@ -224,8 +229,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         values[names[lower]] = value
     if not values.get("metadata"):
         raise JobOptionsError(
-            "quire source: option metadata is missing; give the metadata store of the cluster, etcd://host:2379"
+            "quire source: option metadata is missing; give the metadata store of the cluster, etcd://host:2379, "
+            "or the HTTP address of a broker"
         )
+    if not values.get("http") and is_http_address(values["metadata"]):
+        values["http"] = values["metadata"]
     try:
         return SourceOptions.model_validate(values)
     except ValidationError as error:
