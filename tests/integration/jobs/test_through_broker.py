@@ -17,6 +17,7 @@ from quire_jobs.analytics.parameters import AnalysisParameters
 from quire_jobs.errors import QuireJobError
 from quire_jobs.job import Outcome, Summary, parse_parameters
 from quire_jobs.main.kinds import MODULES, load_kind
+from quire_jobs.source import register
 from quire_jobs.tables import read_frame
 from tests.support.guarded import Guarded, token
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
@@ -46,6 +47,7 @@ def guarded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUIRE_TOKEN", token("root"))
         patch.setitem(spark.sparkContext.environment, "QUIRE_TOKEN", token("root"))
+        register(spark)  # a registered source keeps the environment of its registration
         yield found
     found.process.close()
 

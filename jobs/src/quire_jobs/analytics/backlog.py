@@ -380,13 +380,7 @@ def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row
     found = []
     for row in bookies:
         if row["fills_in_s"] is not None and row["fills_in_s"] < parameters.disk_warning:
-            found.append(
-                Advice(
-                    Level.ACT,
-                    f"Bookie {shortened(row['bookie'], 60)} is full in {duration_text(row['fills_in_s'])}.",
-                    "Add bookies or disks, shorten retention, or offload; and reduce the backlogs below.",
-                )
-            )
+            found.append(_fills(row))
         if row["reason"]:
             found.append(
                 Advice(Level.WATCH, f"The space of bookie {shortened(row['bookie'], 60)} is unknown.", row["reason"])
@@ -394,6 +388,22 @@ def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row
     for row in cursors:
         found += _cursor_advice(parameters, row)
     return found[:30] or [Advice(Level.GOOD, "Every cursor keeps up, and no disk fills soon.", "No action is needed.")]
+
+
+def _fills(row: Row) -> Advice:
+    """Return advice for a disk that fills soon; published data alone say nothing about what is deleted."""
+    name, left = shortened(row["bookie"], 60), duration_text(row["fills_in_s"])
+    if row["from_ingest"]:
+        return Advice(
+            Level.WATCH,
+            f"Bookie {name} would be full in {left} if nothing were deleted.",
+            "Run this analysis again in some minutes: it then knows how much the disk really grows.",
+        )
+    return Advice(
+        Level.ACT,
+        f"Bookie {name} is full in {left}.",
+        "Add bookies or disks, shorten retention, or offload; and reduce the backlogs below.",
+    )
 
 
 def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
@@ -408,11 +418,12 @@ def _cursor_advice(parameters: Parameters, row: Row) -> list[Advice]:
                 "(quire topic lost), before you reset the cursor to the last message.",
             )
         )
-    if row["backlog"] and (row["per_s"] or 0) > 0:
+    if row["backlog"] and (row["per_s"] or 0) > 0 and (row["oldest_age_s"] or 0) > parameters.old:
         found.append(
             Advice(
                 Level.ACT,
-                f"The backlog of {name} grows by {rate_text(row['per_s'])}.",
+                f"The backlog of {name} grows by {rate_text(row['per_s'])}; its oldest entry is "
+                f"{duration_text(row['oldest_age_s'])} old.",
                 "Add consumers, or delete the subscription if it is unused: its topic is never trimmed.",
             )
         )

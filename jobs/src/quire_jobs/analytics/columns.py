@@ -43,7 +43,15 @@ def table(**columns: DataType) -> StructType:
 _PLACE: Final = {"topic": TEXT, "partition": INT}
 
 MESSAGES: Final = table(
-    **_PLACE, ledger=LONG, entry=LONG, key=TEXT, publish_time=TIME, producer=TEXT, schema_version=BYTES, size=INT
+    **_PLACE,
+    ledger=LONG,
+    entry=LONG,
+    batch_index=INT,
+    key=TEXT,
+    publish_time=TIME,
+    producer=TEXT,
+    schema_version=BYTES,
+    size=INT,
 )
 """Columns of the table of messages that analyses use."""
 

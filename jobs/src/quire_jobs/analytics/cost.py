@@ -21,6 +21,8 @@ KIND = "cost"
 _TIERS = ("bookies", "object-store")
 _TIER_NAMES = ("on bookies, all copies", "in object storage")
 _MOST_OF_IT = 0.5
+_SAVING_MIN = 0.01
+"""A month, in the currency of the prices."""
 Row = Mapping[str, Any]
 
 
@@ -192,15 +194,16 @@ def advice(parameters: Parameters, rows: Sequence[Row], tenants: Sequence[Row], 
     if largest is not None and difference > 0 and largest["stored_bytes"] > _MOST_OF_IT * total["stored_bytes"]:
         copies = largest["stored_bytes"] / max(largest["bytes"], 1)
         saving = largest["stored_bytes"] / 2**30 * (parameters.price_bookies - parameters.price_object_store / copies)
-        found.append(
-            Advice(
-                Level.WATCH,
-                f"{shortened(largest['topic'])} uses most of the space on bookies: "
-                f"{bytes_text(largest['stored_bytes'])}.",
-                f"Offloading it saves up to {money_text(saving, parameters.currency)} a month; a shorter retention "
-                "saves in both tiers (see `retention-what-if`).",
+        if saving >= _SAVING_MIN:
+            found.append(
+                Advice(
+                    Level.WATCH,
+                    f"{shortened(largest['topic'])} uses most of the space on bookies: "
+                    f"{bytes_text(largest['stored_bytes'])}.",
+                    f"Offloading it saves up to {money_text(saving, parameters.currency)} a month; a shorter retention "
+                    "saves in both tiers (see `retention-what-if`).",
+                )
             )
-        )
     if not (parameters.price_bookies or parameters.price_object_store):
         found.append(
             Advice(

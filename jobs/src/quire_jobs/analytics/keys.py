@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 KIND = "keys"
 _UNEVEN = 2.0
+_MESSAGES_MIN = 100
+"""Fewer messages show no distribution."""
+_ROUTED_MIN = 10_000
+"""Messages of a partition from which its load counts: producers send whole batches to one partition after the other."""
 _CURVE_POINTS_MAX = 400
 Row = Mapping[str, Any]
 
@@ -253,6 +257,7 @@ def _table(topics: Sequence[Row]) -> Table:
 
 def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row], hot_share: float) -> list[Advice]:
     """Return advice for conspicuous topics."""
+    by_topic = {row["topic"]: row for row in topics}
     found = [
         Advice(
             Level.ACT,
@@ -261,10 +266,20 @@ def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row],
             "with a few values), or publish its messages to a separate topic.",
         )
         for row in hot
-        if row["share"] > hot_share and row["messages"] > 1
+        if _is_hot(row, by_topic[row["topic"]], hot_share)
     ][:10]
     for row in topics:
         name = shortened(row["topic"])
+        keyed = row["messages"] - row["without_key"]
+        if row["keys"] and row["keys"] * hot_share < 1 and keyed >= _MESSAGES_MIN:
+            found.append(
+                Advice(
+                    Level.WATCH,
+                    f"The {count_text(keyed)} messages with a key in {name} have {count_text(row['keys'])} keys.",
+                    f"At most {count_text(row['keys'])} consumers that share keys get messages. If more are needed, "
+                    "choose a key with more values.",
+                )
+            )
         if row["keys_in_several_partitions"]:
             found.append(
                 Advice(
@@ -283,7 +298,13 @@ def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row],
                 )
             )
     worst = max(partitions, key=lambda each: each["load"], default=None)
-    if worst is not None and worst["load"] >= _UNEVEN and worst["partition"] is not None and worst["partition"] >= 0:
+    if (
+        worst is not None
+        and worst["load"] >= _UNEVEN
+        and worst["messages"] >= _ROUTED_MIN
+        and worst["partition"] is not None
+        and worst["partition"] >= 0
+    ):
         found.append(
             Advice(
                 Level.WATCH,
@@ -294,3 +315,9 @@ def advice(topics: Sequence[Row], hot: Sequence[Row], partitions: Sequence[Row],
     return found or [
         Advice(Level.GOOD, "No key and no partition has much more than its share.", "No action is needed.")
     ]
+
+
+def _is_hot(key: Row, topic: Row, hot_share: float) -> bool:
+    """Return whether the key has much more than its even share; with few keys each of them has a large one."""
+    keyed = topic["messages"] - topic["without_key"]
+    return bool(key["share"] > max(hot_share, _UNEVEN / topic["keys"]) and keyed >= _MESSAGES_MIN)

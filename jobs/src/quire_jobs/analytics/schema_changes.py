@@ -5,6 +5,7 @@ Pulsar also writes a JSON schema as an Avro record, so both are compared in the 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ _PROMOTED: Final = {
     "bytes": {"string"},
 }
 _DEPTH_MAX: Final = 32
+_ENUM: Final = re.compile(r"enum ([^(]*)\((.*)\)")
 Definition: TypeAlias = Any
 
 
@@ -145,6 +147,12 @@ def _change(path: str, old: _Field | None, new: _Field | None) -> FieldChange | 
 def _broken_by(old: str, new: str) -> Breaks:
     widened = new.removeprefix("optional ")
     narrowed = old.removeprefix("optional ")
+    before, after = _ENUM.fullmatch(old), _ENUM.fullmatch(new)
+    if before is not None and after is not None and before[1] == after[1]:
+        had, has = set(before[2].split(", ")), set(after[2].split(", "))
+        if had == has:
+            return Breaks.NONE
+        return Breaks.OLD_READERS if had < has else Breaks.NEW_READERS if has < had else Breaks.BOTH
     if new == f"optional {old}":
         return Breaks.OLD_READERS
     if old == f"optional {new}":

@@ -35,9 +35,13 @@ if TYPE_CHECKING:
 
 KIND = "throughput"
 _SPIKE = 10.0
+_SPIKE_PER_S = 10.0
+"""A lower peak is no load for any consumer or quota."""
 _QUIET_SHARE = 0.1
 _SMALL_BYTES = 256
 _SMALL_PER_S = 1000.0
+_BATCHED = 10.0
+"""Messages in an entry above which larger batches save little."""
 _LARGE_BYTES = 1 << 20
 _SERIES = 7
 _ADVICE_MAX = 15
@@ -58,7 +62,7 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     from quire_jobs.analytics.reading import read_messages
 
     output = open_output(KIND, parameters)
-    names = ("topic", "partition", "ledger", "publish_time", "size")
+    names = ("topic", "partition", "ledger", "batch_index", "publish_time", "size")
     with read_messages(spark, KIND, parameters, names) as messages:
         return analyse(spark, output, parameters, messages, progress)
 
@@ -230,11 +234,23 @@ def _heat(parameters: Parameters, topics: Sequence[Row], days: Sequence[Row]) ->
 
 def _table(topics: Sequence[Row]) -> Table:
     return Table(
-        ("Topic", "Messages", "Payload", "Mean rate", "Peak rate", "Peak at", "Active", "Median size", "p99 size"),
+        (
+            "Topic",
+            "Messages",
+            "Entries",
+            "Payload",
+            "Mean rate",
+            "Peak rate",
+            "Peak at",
+            "Active",
+            "Median size",
+            "p99 size",
+        ),
         [
             (
                 row["topic"],
                 Cell(count_text(row["messages"])),
+                Cell(count_text(row["entries"])),
                 Cell(bytes_text(row["bytes"])),
                 Cell(rate_text(row["messages_per_s"])),
                 Cell(rate_text(row["peak_messages_per_s"])),
@@ -254,7 +270,7 @@ def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
     for row in topics:
         name = shortened(row["topic"])
         mean, peak = row["messages_per_s"] or 0.0, row["peak_messages_per_s"] or 0.0
-        if mean > 0 and peak >= _SPIKE * mean and row["active_share"] > _QUIET_SHARE:
+        if mean > 0 and peak >= max(_SPIKE * mean, _SPIKE_PER_S) and row["active_share"] > _QUIET_SHARE:
             found.append(
                 Advice(
                     Level.WATCH,
@@ -262,12 +278,13 @@ def advice(topics: Sequence[Row], tolerance_s: float) -> list[Advice]:
                     "Size consumers and quotas for the peak, or spread the producers' schedules.",
                 )
             )
-        if (row["size_p50"] or 0) < _SMALL_BYTES and mean >= _SMALL_PER_S:
+        batched = row["messages"] / max(row["entries"], 1)
+        if (row["size_p50"] or 0) < _SMALL_BYTES and batched < _BATCHED and mean / max(batched, 1.0) >= _SMALL_PER_S:
             found.append(
                 Advice(
                     Level.WATCH,
-                    f"Half of the messages of {name} are smaller than {bytes_text(_SMALL_BYTES)}, at {rate_text(mean)}."
-                    "",
+                    f"Half of the messages of {name} are smaller than {bytes_text(_SMALL_BYTES)}, at {rate_text(mean)} "
+                    f"and {batched:.1f} messages in an entry.",
                     "Let its producers batch: fewer, larger entries cost brokers and bookies less.",
                 )
             )

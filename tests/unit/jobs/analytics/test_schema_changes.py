@@ -48,6 +48,17 @@ def test_narrowing_breaks_new_readers_and_text_to_bytes_breaks_none() -> None:
     assert only(record(("a", "bytes", {})), record(("a", "string", {})))[2] is Breaks.NONE
 
 
+def test_an_enum_with_more_symbols_breaks_old_readers_and_one_with_fewer_the_new_ones() -> None:
+    def enum(*symbols: str, name: str = "e") -> str:
+        return record(("state", {"type": "enum", "name": name, "symbols": list(symbols)}, {}))
+
+    assert only(enum("a", "b", "c"), enum("a", "b"))[2] is Breaks.OLD_READERS
+    assert only(enum("a"), enum("a", "b"))[2] is Breaks.NEW_READERS
+    assert only(enum("b", "a"), enum("a", "b"))[2] is Breaks.NONE
+    assert only(enum("a", "c"), enum("a", "b"))[2] is Breaks.BOTH
+    assert only(enum("a", "b", name="f"), enum("a", "b"))[2] is Breaks.BOTH
+
+
 def test_fields_of_nested_records_have_dotted_paths() -> None:
     def nested(kind: str) -> str:
         inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": kind}]}

@@ -7,6 +7,7 @@ from quire_jobs.analytics.figures.times import instant, seconds
 
 _CURSOR = ("topic", "partition", "cursor")
 _TOPIC = ("topic", "partition")
+_SPAN_MIN_S = 60.0
 
 
 def ingest(ledgers: DataFrame, now_s: float, window_s: float) -> DataFrame:
@@ -187,13 +188,15 @@ def trend(observations: DataFrame, names: list[str], value: str, now_s: float, w
     """Return names, observations, per_s: the least-squares slope of `value` over the observations of the last
     `window_s`.
 
-    `observations` has `observed_at`. Null with fewer than two observations at different times.
+    `observations` has `observed_at`. Null if they cover less than a minute: a flush looks like growth then.
     """
     at = seconds(F.col("observed_at"))
     recent = observations.where(at >= F.lit(now_s - window_s))
     return recent.groupBy(*names).agg(
         F.count_distinct("observed_at").alias("observations"),
-        F.regr_slope(F.col(value).cast("double"), at - F.lit(now_s)).alias("per_s"),
+        F.when(
+            F.max(at) - F.min(at) >= F.lit(_SPAN_MIN_S), F.regr_slope(F.col(value).cast("double"), at - F.lit(now_s))
+        ).alias("per_s"),
     )
 
 

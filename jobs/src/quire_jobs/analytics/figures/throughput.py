@@ -42,10 +42,11 @@ def with_skew(messages: DataFrame, spans: DataFrame | None, now_s: float) -> Dat
 
 
 def by_minute(messages: DataFrame, tolerance_s: float) -> DataFrame:
-    """Return topic, minute_s, timed, messages, bytes, size_max, sizes (a sketch), size_bucket counts, skew_s.
+    """Return topic, minute_s, timed, messages, entries, bytes, size_max, sizes (a sketch), size_bucket counts, skew_s.
 
     `messages` has `skew_s`. If it exceeds the tolerance, or there is no time, `timed` is false and `minute_s` null:
-    such messages are counted, but belong to no rate. `skew_s`: the value with the largest absolute value.
+    such messages are counted, but belong to no rate. An entry is counted at its first message. `skew_s`: the value with
+    the largest absolute value.
     """
     timed = F.coalesce(F.abs(F.col("skew_s")) <= F.lit(tolerance_s), F.lit(False))
     size = F.coalesce(F.col("size").cast("long"), F.lit(0))
@@ -59,11 +60,13 @@ def by_minute(messages: DataFrame, tolerance_s: float) -> DataFrame:
             timed.alias("timed"),
             size.alias("size"),
             two.alias("two"),
+            (F.coalesce(F.col("batch_index"), F.lit(-1)) <= 0).alias("begins"),
             "skew_s",
         )
         .groupBy("topic", "minute_s", "timed")
         .agg(
             F.count(F.lit(1)).alias("messages"),
+            F.count_if("begins").alias("entries"),
             F.sum("size").alias("bytes"),
             F.max("size").alias("size_max"),
             F.kll_sketch_agg_bigint("size").alias("sizes"),
@@ -118,6 +121,7 @@ def by_topic(minutes: DataFrame) -> DataFrame:
     span_s = F.col("_last_s") - F.col("_first_s") + MINUTE_S
     totals = minutes.groupBy("topic").agg(
         F.sum("messages").alias("messages"),
+        F.sum("entries").alias("entries"),
         F.sum("bytes").alias("bytes"),
         F.sum(F.when(~in_time, F.col("messages")).otherwise(0)).alias("without_usable_time"),
         F.sum(F.when(in_time, F.col("messages"))).alias("_timed"),
@@ -137,6 +141,7 @@ def by_topic(minutes: DataFrame) -> DataFrame:
         "topic",
         "partitions_seen",
         "messages",
+        "entries",
         "bytes",
         instant(F.col("_first_s")).alias("first_minute"),
         instant(F.col("_last_s")).alias("last_minute"),

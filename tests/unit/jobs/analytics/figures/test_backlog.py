@@ -110,6 +110,7 @@ def observations(spark: SparkSession, *seen: tuple[float, int]) -> DataFrame:
         ([(100, 300), (0, 300)], 0.0, None),
         ([(100, 100), (0, 300)], 2.0, None),
         ([(0, 300)], None, None),
+        ([(5, 100), (0, 300)], None, None),
         ([(90000, 10_000), (100, 500), (50, 400), (0, 300)], -2.0, 150.0),
     ],
 )

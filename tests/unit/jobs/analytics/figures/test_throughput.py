@@ -66,6 +66,12 @@ def test_sizes_are_counted_in_powers_of_two(spark: SparkSession) -> None:
     assert sorted(map(tuple, counted.collect())) == [(0, 1, 2), (1, 2, 1), (2, 4, 2), (4, 8, 1), (1024, 2048, 1)]
 
 
+def test_an_entry_is_counted_once_for_all_messages_of_its_batch(spark: SparkSession) -> None:
+    batches = [{"publish_time": at("2026-11-22 09:10"), "batch_index": index} for index in (0, 1, 2, 0, 1, -1, None)]
+    topic = one(throughput.by_topic(minutes_of(messages(spark, *batches))))
+    assert (topic["messages"], topic["entries"]) == (7, 4)
+
+
 def test_an_empty_topic_has_no_rows(spark: SparkSession) -> None:
     minutes = minutes_of(messages(spark))
     for frame in (throughput.by_topic(minutes), throughput.by_hour(minutes), throughput.sizes(minutes)):
