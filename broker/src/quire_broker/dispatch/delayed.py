@@ -1,8 +1,7 @@
-"""Entries that must not be delivered before a time: a queue by that time. Times are milliseconds since the epoch.
+"""Entries in memory that must not be delivered before a time: a queue by that time. Times are ms since the epoch.
 
-Only Shared and Key_Shared subscriptions have one. It is in memory: the entries stay unacknowledged, so a broker that
-takes the topic over reads them again. An entry takes 16 to 20 bytes. Owns no timer; `due_in_ms` returns when to check
-again. Does not know which entries are acknowledged meanwhile: the caller checks those that are due.
+An entry takes 16 to 20 bytes. Owns no timer; `due_in_ms` returns when to check again. Does not know which entries are
+acknowledged or skipped meanwhile: `delayed_index` checks those that are due.
 
 A timing wheel: buckets of 16 ms for the next second, of a second for the next minute, and so on in steps of 64. When
 the time of a coarse bucket comes, its entries move to finer ones. An entry is due up to 16 ms late and never early.
@@ -10,16 +9,16 @@ the time of a coarse bucket comes, its entries move to finer ones. An entry is d
 
 import heapq
 from array import array
+from collections.abc import Iterator
 from typing import Final
 
 from quire_broker.dispatch.redelivery import NO_SLOT
+from quire_broker.managed_ledger.cursors.bucket_format import ENTRY_MASK, ENTRY_SHIFT
 from quire_broker.managed_ledger.position import Position
 
 _FINEST_SHIFT: Final = 4
 _STEP_SHIFT: Final = 6
 _LEVELS: Final = 6
-_ENTRY_SHIFT: Final = 40
-_ENTRY_MASK: Final = (1 << _ENTRY_SHIFT) - 1
 _TIME_MAX_MS: Final = (1 << 62) - 1
 
 
@@ -46,10 +45,8 @@ class DelayedQueue:
         self._wakes: list[tuple[int, int, int]] = []  # a heap: when to look at a bucket, its level, its number
         self._ledgers: list[int] = []
         self._numbers: dict[int, int] = {}
-        self._highest = Position(-1, -1)
-        self._skipped = Position(-1, -1)
-        self._swept = Position(-1, -1)
-        self._sweeping: list[_Bucket] = []  # all coarse buckets of when a sweep began, as far as it is not done
+        self.highest = Position(-1, -1)
+        """The highest position since there was none."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,10 +58,10 @@ class DelayedQueue:
         if number is None:
             number = self._numbers[position.ledger_id] = len(self._ledgers)
             self._ledgers.append(position.ledger_id)
-        if position > self._highest:
-            self._highest = position
+        if position > self.highest:
+            self.highest = position
         self._count += 1
-        self._put(min(deliver_at_ms, _TIME_MAX_MS), number << _ENTRY_SHIFT | position.entry_id, slot, now_ms)
+        self._put(min(deliver_at_ms, _TIME_MAX_MS), number << ENTRY_SHIFT | position.entry_id, slot, now_ms)
 
     def _put(self, deliver_at_ms: int, key: int, slot: int, now_ms: int, levels: int = _LEVELS) -> None:
         level, distance = 0, (deliver_at_ms - now_ms) >> _FINEST_SHIFT + _STEP_SHIFT
@@ -94,7 +91,6 @@ class DelayedQueue:
         Looks at `looks_max` entries at most, to hold the event loop for a short time: there may be more.
         """
         due: list[tuple[Position, int]] = []
-        looks_max = self._sweep_some(now_ms, looks_max)
         wakes = self._wakes
         while looks_max > 0 and len(due) < due_max and wakes and wakes[0][0] <= now_ms:
             _, level, number = wakes[0]
@@ -118,53 +114,30 @@ class DelayedQueue:
         return due
 
     def _position(self, key: int) -> Position:
-        return Position(self._ledgers[key >> _ENTRY_SHIFT], key & _ENTRY_MASK)
+        return Position(self._ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
 
-    def skipped_through(self, position: Position) -> None:
-        """Note that no entry up to `position` is wanted: they wait for their time, or for a sweep."""
-        if self._highest <= position:
-            self.clear()
-        else:
-            self._skipped = max(self._skipped, position)
+    def columns(self) -> Iterator[tuple["array[int]", "array[int]", "array[int] | None"]]:
+        """Yield copies of the times, keys and slots of all entries, in no order; `ledgers` resolves the keys."""
+        for (level, number), bucket in list(self._buckets.items()):
+            keys = bucket.keys[bucket.taken :]
+            due_ms = number + 1 << _FINEST_SHIFT
+            times_ms = bucket.times_ms[bucket.taken :] if level else array("q", [due_ms]) * len(keys)
+            yield times_ms, keys, None if bucket.slots is None else bucket.slots[bucket.taken :]
 
-    def sweep(self) -> bool:
-        """Make `take_due` drop skipped entries that are not due soon. Return whether it still has some to look for."""
-        if not self._sweeping and self._skipped > self._swept:
-            self._swept = self._skipped
-            coarse = sorted((place for place in self._buckets if place[0]), reverse=True)
-            self._sweeping = [self._buckets.pop(place) for place in coarse]
-            self._wakes = [wake for wake in self._wakes if wake[1:] in self._buckets]
-            heapq.heapify(self._wakes)
-        return bool(self._sweeping)
-
-    def _sweep_some(self, now_ms: int, looks_max: int) -> int:
-        """Look at up to `looks_max` entries of a sweep. Return how many it was less."""
-        while looks_max > 0 and self._sweeping:
-            bucket = self._sweeping[-1]
-            first, bucket.taken = bucket.taken, min(len(bucket.keys), bucket.taken + looks_max)
-            looks_max -= bucket.taken - first
-            if bucket.taken == len(bucket.keys):
-                self._sweeping.pop()
-            for at in range(first, bucket.taken):
-                key = bucket.keys[at]
-                if self._position(key) > self._swept:
-                    self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms)
-                else:
-                    self._count -= 1
-        return looks_max
+    @property
+    def ledgers(self) -> list[int]:
+        """The ledgers by the numbers that the keys have. Do not change them."""
+        return self._ledgers
 
     def clear(self) -> None:
         """Drop all entries."""
         self._buckets.clear()
         self._wakes.clear()
-        self._ledgers.clear()
+        self._ledgers = []
         self._numbers.clear()
-        self._highest = self._skipped = self._swept = Position(-1, -1)
-        self._sweeping = []
+        self.highest = Position(-1, -1)
         self._count = 0
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """Return the milliseconds until `take_due` has work, at least 1; None if there are no entries."""
-        if self._sweeping:
-            return 1
         return max(1, self._wakes[0][0] - now_ms) if self._wakes else None

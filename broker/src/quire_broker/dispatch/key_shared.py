@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
-from quire_broker.dispatch.delivery import EntryCursor, EntryLedger, KeyShared
+from quire_broker.dispatch.delayed_index import DelayingCursor
+from quire_broker.dispatch.delivery import EntryLedger, KeyShared
 from quire_broker.dispatch.shared import Handout, SharedDispatcher
 from quire_broker.dispatch.slots import Slots, StickyRanges, slots_of
 from quire_broker.managed_ledger.position import Position, StoredEntry
@@ -58,7 +59,7 @@ class KeySharedDispatcher(SharedDispatcher):
 
     def __init__(
         self,
-        cursor: EntryCursor,
+        cursor: DelayingCursor,
         ledger: EntryLedger,
         settings: DispatchSettings,
         clock: WallClock,
@@ -70,6 +71,7 @@ class KeySharedDispatcher(SharedDispatcher):
         self.slots: Slots[Consumer]
         self.sticky: StickyRanges[Consumer] | None
         self.slots, self.sticky = slots_of(self.mode, consistent_hashing=settings.key_shared_consistent_hashing)
+        self.delayed.slots = type(self.slots).__name__
         self.holders = SlotHolders()
         self._known_slots: dict[bytes, int] = {}
 
@@ -83,6 +85,9 @@ class KeySharedDispatcher(SharedDispatcher):
             if len(key) <= KNOWN_KEY_BYTES_MAX:
                 self._known_slots[key] = slot
         return slot
+
+    def _slot_for(self, summary: EntrySummary) -> int:
+        return self._slot_of(summary.sticky_key())
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer and assign slots to it. ConsumerAssignError if there are none to assign."""
@@ -136,7 +141,7 @@ class KeySharedDispatcher(SharedDispatcher):
             summary = self.summary_of(entry, handout.skipped)
             if summary is None:
                 continue
-            slot = self._slot_of(summary.sticky_key())
+            slot = self._slot_for(summary)
             if not summary.is_plain and self._delay(entry, summary, slot):
                 continue
             target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)

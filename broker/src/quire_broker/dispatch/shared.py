@@ -14,16 +14,17 @@ from collections import deque
 from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
+from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.choice import next_turn
 from quire_broker.dispatch.consumer import Consumer, Pending
-from quire_broker.dispatch.delayed import DelayedQueue
-from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
+from quire_broker.dispatch.delayed_index import DelayedIndex, DelayingCursor
+from quire_broker.dispatch.delivery import Delivery, EntryLedger
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.permits import entries_to_read, entry_cost
 from quire_broker.dispatch.redelivery import NO_SLOT, RedeliveryCounts, ReplaySet, runs
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import DispatchSettings
-from quire_broker.wire.entry import EntrySummary
+from quire_broker.wire.entry import EntrySummary, peek
 
 log = logging.getLogger("quire.broker.dispatch")
 DUE_AT_ONCE = 2_000
@@ -47,11 +48,15 @@ class Handout:
 class SharedDispatcher(Dispatcher):
     """Round robin. `unacked`: messages that all consumers hold; at the limit all wait until it is below half of it."""
 
-    def __init__(self, cursor: EntryCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock) -> None:
+    cursor: DelayingCursor
+
+    def __init__(
+        self, cursor: DelayingCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock
+    ) -> None:
         super().__init__(cursor, ledger, settings, clock)
         self.replay = ReplaySet()
         self.counts = RedeliveryCounts()
-        self.delayed = DelayedQueue()
+        self.delayed = DelayedIndex(cursor, ledger, settings, clock, self._time_and_slot, self.wake)
         self.unacked = 0
         self.blocked = False
         self.paused = False
@@ -89,13 +94,13 @@ class SharedDispatcher(Dispatcher):
     def _forget_reads(self) -> None:
         self.held.clear()
         self.replay.clear()
-        self.delayed.clear()
         self.close()
 
     def reset(self) -> None:
         """Drop the entries that were read, and the counts."""
         super().reset()
         self._forget_reads()
+        self.delayed.clear()
         self.counts.clear()
 
     def close(self) -> None:
@@ -103,6 +108,13 @@ class SharedDispatcher(Dispatcher):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    async def run(self) -> None:
+        """Deliver until cancelled or retired."""
+        try:
+            await super().run()
+        finally:
+            await self.delayed.close()
 
     # acknowledgements and redelivery
 
@@ -164,7 +176,7 @@ class SharedDispatcher(Dispatcher):
             for held in [known for known in consumer.pending if known <= position]:
                 self._release_entry(consumer, held)
         self.replay.discard_through(position)
-        self.delayed.skipped_through(position)
+        self.delayed.drop_through(position)
         self.held = deque(entry for entry in self.held if entry.position > position)
         self.roster += 1  # a read in flight may return skipped entries
         self.counts.forget_through(position)
@@ -198,6 +210,8 @@ class SharedDispatcher(Dispatcher):
             for consumer in self.consumers:
                 consumer.wait_writable(self.wake)
             return False
+        if not self.delayed.is_loaded:
+            await self.delayed.load()
         self._take_due()
         count, mean = self._room_of(ready)
         self._arm_timer()
@@ -206,10 +220,16 @@ class SharedDispatcher(Dispatcher):
             return True
         return await self._step_new(count, mean)
 
+    async def read_new(self, entries_max: int) -> list[StoredEntry]:
+        """Return the next entries of the cursor that are not delayed already."""
+        self.stats.reads += 1
+        bytes_max = self.ration.bytes_at_once(self.settings.read_batch_bytes)
+        return await self.cursor.read(entries_max, bytes_max, self.delayed.waiting)
+
     def _take_due(self) -> None:
         """Move delayed entries that are due to the replays, as far as those have room."""
         room = self._look_ahead() - len(self.replay)
-        if self.delayed and room > 0:
+        if room > 0:
             for position, slot in self.delayed.take_due(self.clock.now_ms(), room, DUE_AT_ONCE):
                 if not self.cursor.is_acknowledged(position):
                     self.replay.add(position, slot)
@@ -218,9 +238,7 @@ class SharedDispatcher(Dispatcher):
         if not self.held:
             if len(self.replay) >= self._look_ahead():
                 return False
-            if len(self.delayed) >= self.settings.delayed_entries_max:
-                return self.delayed.sweep()
-            if self._pauses():
+            if self.delayed.is_full or self._pauses():
                 return False
             entries = await self.read_new(count)
             if self.rewind_wanted:
@@ -240,6 +258,8 @@ class SharedDispatcher(Dispatcher):
     def send_cached(self) -> bool:
         """Read from the cache and send, if nothing else is due. Return whether everything is sent."""
         if self.blocked or self.rewind_wanted or self.held or len(self.replay) or self.delayed:
+            return False
+        if not self.delayed.is_loaded:
             return False
         ready = [consumer for consumer in self.consumers if consumer.ready]
         if not ready or self._pauses():
@@ -378,6 +398,17 @@ class SharedDispatcher(Dispatcher):
         self.delayed.add(deliver_at_ms, entry.position, slot, now_ms)
         self.replay.discard(entry.position)
         return True
+
+    def _time_and_slot(self, entry: StoredEntry) -> tuple[int, int]:
+        """Return the delivery time of an entry, 0 if it is not delayed, and its slot."""
+        try:
+            summary = peek(entry.data)
+        except PeerProtocolError:
+            return 0, NO_SLOT
+        return summary.deliver_at_ms or 0, self._slot_for(summary)
+
+    def _slot_for(self, summary: EntrySummary) -> int:
+        return NO_SLOT
 
     def _chunk_owner(self, summary: EntrySummary, current: Consumer) -> Consumer:
         """Return the consumer for the chunks of a message: all go to the same one, since clients assemble them."""

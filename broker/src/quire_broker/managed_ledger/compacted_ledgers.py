@@ -25,6 +25,7 @@ from quire_broker.managed_ledger.cursors.registry import Cursors
 from quire_broker.managed_ledger.ledger_port import Reader, Writer
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.stored_passwords import to_read
+from quire_broker.managed_ledger.unreferenced import unreferenced
 
 LEDGER_PROPERTY: Final = "CompactedTopicLedger"
 """Integer property of the cursor: the id of the compacted ledger."""
@@ -62,17 +63,7 @@ class CompactedLedgers:
 
     async def create(self, custom: Mapping[str, bytes]) -> Writer:
         """Create a ledger that is deleted unless `record` follows. Errors of client and store."""
-        writer = await self._context.maker.create_compacted(custom)
-        recorded = False
-        try:
-            for operation in self._context.deletions.record([writer.ledger_id]):
-                await self._context.store.put(operation.key, operation.value)
-            recorded = True
-        finally:
-            if not recorded:
-                discarding = self._context.maker.discard(writer)
-                self._context.background.start(discarding, f"discarding ledger {writer.ledger_id}")
-        return writer
+        return await unreferenced(self._context, self._context.maker.create_compacted(custom))
 
     def discard(self, writer: Writer) -> None:
         """Delete a ledger in the background, unless it is in use."""

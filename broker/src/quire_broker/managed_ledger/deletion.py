@@ -18,7 +18,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.errors import BadVersionError, LedgerError, MetadataError, NodeMissingError, NoSuchLedgerError
 from quire_bookie.metadata.store import Check, Delete, MetadataStore, Node, Put, Under
 from quire_bookie.model import LedgerId
-from quire_broker.limits import RECORDS_READ_MAX
+from quire_broker.limits import LEDGERS_RECORDED_AT_ONCE, RECORDS_READ_MAX
 from quire_broker.managed_ledger.ledger_port import Ledgers
 
 _log = logging.getLogger("quire.managed_ledger")
@@ -52,6 +52,16 @@ class Deletions:
     def record(self, ledger_ids: Iterable[int]) -> list[Put]:
         """Return the operations that must be in the transaction that removes these ledgers from use."""
         return [Put(self._path(ledger_id), b"") for ledger_id in ledger_ids]
+
+    async def record_now(self, ledger_ids: Sequence[int], checks: Sequence[Check]) -> None:
+        """Record ledgers, and delete them, while a node that is about to be deleted still names them.
+
+        For ledgers without which their user can do, as the buckets of delayed entries. Errors of the store.
+        """
+        for first in range(0, len(ledger_ids), LEDGERS_RECORDED_AT_ONCE):
+            some = ledger_ids[first : first + LEDGERS_RECORDED_AT_ONCE]
+            await self._store.transact(checks, self.record(some))
+            self.begin(some)
 
     def unclaimed(self, ledger_id: int) -> Check:
         """Return the check that no client has claimed a ledger, for the transaction that puts it into use."""

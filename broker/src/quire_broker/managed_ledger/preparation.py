@@ -23,6 +23,7 @@ from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerRecord
 from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY, decode_list
+from quire_broker.managed_ledger.unreferenced import unreferenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,8 @@ async def prepare(context: ManagedLedgerContext) -> Preparation | None:
     listed = None if node is None else decode_list(node.value)
     if listed is None or listed.terminated is not None or SOURCE_PROPERTY in listed.properties:
         return None
-    writer = await context.maker.create()
-    prepared = Preparation(context, writer, listed.ledgers[-1].ledger_id if listed.ledgers else None)
-    recorded = False
-    try:
-        for operation in context.deletions.record([writer.ledger_id]):
-            await context.store.put(operation.key, operation.value)
-        recorded = True
-    finally:
-        if not recorded:
-            context.background.start(context.maker.discard(writer), f"discarding ledger {writer.ledger_id}")
-    return prepared
+    writer = await unreferenced(context, context.maker.create())
+    return Preparation(context, writer, listed.ledgers[-1].ledger_id if listed.ledgers else None)
 
 
 async def _look_ahead(context: ManagedLedgerContext, last_ledger: int | None) -> Ahead | None:

@@ -87,5 +87,6 @@ class Removal:
             {stored.ledger_id, stored.state.properties.get(LEDGER_PROPERTY, NO_CURSOR_LEDGER)} - {NO_CURSOR_LEDGER}
         )
         ours = Check(self._stored.key, self._stored.version)
+        await self._context.deletions.record_now([bucket.ledger_id for bucket in stored.buckets], [ours])
         await cursor.remove(self._context.deletions.record(named), [ours])
         self._context.deletions.begin(named)

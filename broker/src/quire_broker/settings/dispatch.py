@@ -41,11 +41,20 @@ class DispatchSettings:
     )
     failover_delay_s: float = FAILOVER_DELAY_S
     delayed_entries_max: int = setting(
-        5_000_000,
+        20_000_000,
         "delayedMessagesMaxPerSubscription",
-        "delayed entries that a subscription holds, 20 bytes each; above it no new ones are read until some are due",
+        "delayed entries that a subscription holds, most of them in ledgers; above it no new ones are read until some "
+        "are due",
         short="delayed_messages_max",
         ge=1,
+    )
+    delayed_bucket_entries: int = setting(
+        50_000,
+        "delayedDeliveryMinIndexCountPerBucket",
+        "delayed entries of a subscription, 20 bytes each, that are in memory before their times are saved in a ledger",
+        short="delayed_bucket_entries",
+        ge=1,
+        le=500_000,
     )
     look_ahead_per_consumer: int = LOOK_AHEAD_PER_CONSUMER
     look_ahead_max: int = LOOK_AHEAD_MAX

@@ -22,6 +22,7 @@ from quire_broker.dispatch.dispatcher import Dispatcher, DispatchStats
 from quire_broker.dispatch.entry_filters import SubscriptionFilters
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
 from quire_broker.dispatch.limit import DispatchLimit
+from quire_broker.dispatch.shared import SharedDispatcher
 from quire_broker.dispatch.tail_turns import TailTurns
 from quire_broker.errors import ServiceNotReadyError, SubscriptionInUseError
 from quire_broker.managed_ledger.cursors.cursor import REPLICATED, Cursor
@@ -218,6 +219,8 @@ class Subscription:
                 # A read of the old one may be in flight and moves the cursor when it ends: the new one waits for it.
                 made.step_lock = kept.step_lock
                 kept.retire()
+            if not isinstance(made, SharedDispatcher) and self.cursor.buckets is not None:
+                self.cursor.buckets.drop_soon(self.cursor.buckets.records)  # nothing is delayed any more
             self._type = spec.subscription_type
             self._dispatcher = made
             made.on_delivery = self.on_use

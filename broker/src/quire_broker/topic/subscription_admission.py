@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer
+from quire_broker.dispatch.delayed_index import DelayingCursor
 from quire_broker.dispatch.delivery import ConsumerSpec, EntryCursor, EntryLedger, KeyShared
 from quire_broker.dispatch.dispatcher import Dispatcher
 from quire_broker.dispatch.key_shared import KeySharedDispatcher
@@ -82,7 +83,7 @@ def conflict_of(wanted: KeyShared, sticky: StickyRanges[Consumer] | None) -> Con
 def dispatcher_for(
     spec: ConsumerSpec,
     kept: Dispatcher | None,
-    cursor: EntryCursor,
+    cursor: DelayingCursor,
     compacted: EntryCursor,
     ledger: EntryLedger,
     settings: DispatchSettings,

@@ -209,9 +209,10 @@ async def _managed_ledgers(store: MetadataStore, tables: MetadataTables) -> dict
 
 def _cursor_ledgers(one: _Managed) -> Iterator[int]:
     for value in one.cursors.values():
-        ledger = decode_node(value).ledger_id
-        if ledger != NO_CURSOR_LEDGER:
-            yield ledger
+        node = decode_node(value)
+        if node.ledger_id != NO_CURSOR_LEDGER:
+            yield node.ledger_id
+        yield from (bucket.ledger_id for bucket in node.buckets)
 
 
 async def _take_managed(

@@ -71,6 +71,7 @@ SERVING: dict[str, Any] = BALANCING | {
     "max_unacked_per_consumer": 20,
     "max_unacked_per_subscription": 21,
     "delayed_messages_max": 22,
+    "delayed_bucket_entries": 2222,
     "max_pending_publishes_per_connection": 22,
     "max_connections": 23,
     "max_connections_per_address": 24,

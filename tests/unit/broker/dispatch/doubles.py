@@ -6,6 +6,7 @@ from typing import Any
 
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import ConsumerSpec, Delivery
+from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
 from quire_broker.managed_ledger.managed_ledger import ManagedLedgerState
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position, StoredEntry
@@ -93,6 +94,8 @@ class MemoryLedger:
 class MemoryCursor:
     """A cursor over a MemoryLedger."""
 
+    buckets = None
+
     def __init__(self, ledger: MemoryLedger, name: str = "sub", *, durable: bool = True) -> None:
         self.ledger = ledger
         self.name = name
@@ -127,7 +130,7 @@ class MemoryCursor:
     def has_more(self) -> bool:
         return self.next < len(self.ledger.entries)
 
-    async def read(self, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+    async def read(self, entries_max: int, bytes_max: int, besides: AckRanges | None = None) -> list[StoredEntry]:
         while True:
             moves = self.moves
             while self.next in self.acked:
@@ -139,6 +142,7 @@ class MemoryCursor:
                 return []
             self.next = found[-1].position.entry_id + 1
             found = [entry for entry in found if entry.position.entry_id not in self.acked]
+            found = [entry for entry in found if besides is None or entry.position not in besides]
             if found:
                 return found
 

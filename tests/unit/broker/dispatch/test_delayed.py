@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from quire_broker.dispatch.delayed import DelayedQueue
 from quire_broker.dispatch.redelivery import NO_SLOT
+from quire_broker.managed_ledger.cursors.bucket_format import ENTRY_MASK, ENTRY_SHIFT
 from quire_broker.managed_ledger.position import Position
 
 NOW_MS = 1_700_000_000_000
@@ -78,40 +79,25 @@ def test_room_for_one_entry_does_not_slow_down_the_move_to_finer_buckets() -> No
     assert found == [(Position(7, 1), NO_SLOT)]
 
 
-def test_a_skip_behind_all_entries_drops_them_and_another_does_not() -> None:
-    queue = DelayedQueue()
-    queue.add(NOW_MS + 10, Position(7, 3), NO_SLOT, NOW_MS)
-    queue.add(NOW_MS + 10, Position(8, 0), NO_SLOT, NOW_MS)
-    queue.skipped_through(Position(7, 9))
-    assert len(queue) == 2
-    queue.skipped_through(Position(8, 0))
-    assert len(queue) == 0 and queue.due_in_ms(NOW_MS) is None
-    queue.add(NOW_MS + 10, Position(2, 1), 5, NOW_MS)
-    assert queue.take_due(NOW_MS + 99, 5, 5) == [(Position(2, 1), 5)]
-
-
-@given(
-    st.lists(st.tuples(DELAYS_MS, st.sampled_from([NO_SLOT, 7])), min_size=1, max_size=60),
-    st.integers(0, 60),
-    st.integers(1, 7),
-)
-def test_a_sweep_drops_skipped_entries_and_keeps_the_others(
-    added: list[tuple[int, int]], skipped: int, looks_max: int
-) -> None:
+@given(st.lists(st.tuples(DELAYS_MS, st.sampled_from([NO_SLOT, 7])), max_size=60), st.integers(0, 2**36))
+def test_columns_hold_what_still_waits(added: list[tuple[int, int]], passed_ms: int) -> None:
     queue = DelayedQueue()
     for entry, (delay_ms, slot) in enumerate(added):
-        queue.add(NOW_MS + delay_ms, Position(7, entry), slot, NOW_MS)
-    queue.skipped_through(Position(7, skipped))
-    while queue.sweep():
-        assert queue.due_in_ms(NOW_MS) == 1 and queue.take_due(NOW_MS, 1, looks_max) == []
-    soon_ms = 1024
-    wanted = {entry for entry in range(len(added)) if entry > skipped}
-    left = wanted | {entry for entry in range(len(added)) if wanted and added[entry][0] < soon_ms}
-    assert len(queue) == len(left)
-    found: list[tuple[int, int]] = []
-    while len(queue):
-        found += [(position.entry_id, slot) for position, slot in queue.take_due(2**63, 100, looks_max)]
-    assert sorted(found) == [(entry, added[entry][1]) for entry in sorted(left)]
+        queue.add(NOW_MS + delay_ms, Position(7 + entry % 2, entry), slot, NOW_MS)
+    taken = {position.entry_id for position, _ in queue.take_due(NOW_MS + passed_ms, 5, 50)}
+    found: dict[int, int] = {}
+    for times_ms, keys, slots in queue.columns():
+        assert len(times_ms) == len(keys) and (slots is None or len(slots) == len(keys))
+        for at, key in enumerate(keys):
+            entry = key & ENTRY_MASK
+            assert queue.ledgers[key >> ENTRY_SHIFT] == 7 + entry % 2
+            assert (NO_SLOT if slots is None else slots[at]) == added[entry][1]
+            found[entry] = times_ms[at]
+    assert found.keys() == set(range(len(added))) - taken
+    assert all(
+        0 <= min(due_ms, 2**62) - NOW_MS - added[entry][0] <= LATE_MS or due_ms >= 2**62 - 1
+        for entry, due_ms in found.items()
+    )
 
 
 def test_an_entry_takes_twenty_bytes() -> None:

@@ -106,10 +106,22 @@ class AckRanges:
     def add_bits(self, ledger_id: int, bits: bytes) -> None:
         """Add the entries whose bits are set: bit i of byte b is entry 8 * b + i."""
         for at in range(0, len(bits), _CHUNK_BYTES):
-            chunk = int.from_bytes(bits[at : at + _CHUNK_BYTES], "little")
-            if chunk:
-                number = at // _CHUNK_BYTES
-                self.entries += self._bitmap(ledger_id, number).merge(number, chunk)
+            self.add_chunk(ledger_id, at // _CHUNK_BYTES, int.from_bytes(bits[at : at + _CHUNK_BYTES], "little"))
+
+    def add_chunk(self, ledger_id: int, number: int, bits: int) -> None:
+        """Add entries of one chunk: bit i is entry i of the chunk."""
+        if bits:
+            self.entries += self._bitmap(ledger_id, number).merge(number, bits)
+
+    def remove(self, ledger_id: int, entry_id: int) -> bool:
+        """Remove one entry. Return whether it was in the set."""
+        bitmap = self._ledgers.get(ledger_id)
+        if bitmap is None or not bitmap.remove(entry_id):
+            return False
+        self.entries -= 1
+        if not bitmap.chunks:
+            del self._ledgers[ledger_id]
+        return True
 
     def chunks_to_add(self, ledger_id: int, first: int, last: int) -> int:
         """Return by how many chunks the set would grow if the range were added: what memory it would take."""
@@ -173,6 +185,17 @@ class AckRanges:
     def bits(self, ledger_id: int, chunk: int) -> int:
         """Return the entries of one chunk of a ledger that has a range: bit i is entry i of the chunk."""
         return self._ledgers[ledger_id].bits(chunk)
+
+    def chunks(self, ledger_id: int) -> Iterator[tuple[int, int]]:
+        """Yield the chunks of a ledger that have entries, with their numbers: see `add_chunk`."""
+        return self._ledgers[ledger_id].with_entries()
+
+    def entry_after(self, ledger_id: int, entry_id: int) -> int | None:
+        """Return the first entry of the ledger above `entry_id` that is in the set, or None."""
+        following = entry_id + 1
+        if (ledger_id, following) in self:
+            return following
+        return self.next_start(ledger_id, following)
 
     # ---- storing
     def chunk_bytes(self, ledger_id: int, encode: Callable[[bytes], bytes]) -> Iterator[tuple[int, bytes]]:
@@ -263,11 +286,27 @@ class _Bitmap:
             self.chunks[0] = before >> bit << bit
             self._stored[0] = None
             dropped += before.bit_count() - self.chunks[0].bit_count()
+        self._drop_empty_ends()
+        return dropped
+
+    def remove(self, entry: int) -> bool:
+        at, bit = (entry >> _SHIFT) - self._base, 1 << (entry & _IN_CHUNK)
+        if not 0 <= at < len(self.chunks) or not self.chunks[at] & bit:
+            return False
+        self.chunks[at] ^= bit
+        self._stored[at] = None
+        if not self.chunks[at] and (at == 0 or at + 1 == len(self.chunks)):
+            self._drop_empty_ends()
+        return True
+
+    def _drop_empty_ends(self) -> None:
+        while self.chunks and not self.chunks[-1]:
+            self.chunks.pop()
+            self._stored.pop()
         empty = next((at for at, chunk in enumerate(self.chunks) if chunk), len(self.chunks))
         del self.chunks[:empty]
         del self._stored[:empty]
         self._base += empty
-        return dropped
 
     def keep_below(self, count: int) -> int:
         """Remove the entries from `count` on. Return their number."""
@@ -280,12 +319,13 @@ class _Bitmap:
             self.chunks[-1] = before & (1 << (count & _IN_CHUNK)) - 1
             self._stored[-1] = None
             dropped += before.bit_count() - self.chunks[-1].bit_count()
-        while self.chunks and not self.chunks[-1]:
-            self.chunks.pop()
-            self._stored.pop()
+        self._drop_empty_ends()
         return dropped
 
     # ---- lookups
+    def with_entries(self) -> Iterator[tuple[int, int]]:
+        return ((number, chunk) for number, chunk in enumerate(self.chunks, self._base) if chunk)
+
     def bits(self, chunk: int) -> int:
         at = chunk - self._base
         return self.chunks[at] if 0 <= at < len(self.chunks) else 0

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 _WORD_BITS = 64
 _WORD_BYTES = 8
 _WORD_MASK = (1 << _WORD_BITS) - 1
+_MASK_FIXED_BYTES = 200
+"""Of a mask in memory: its place in the table of a cursor, its position, its number."""
 
 
 def unacked_mask(words: Sequence[int]) -> int:
@@ -24,6 +26,11 @@ def unacked_mask(words: Sequence[int]) -> int:
 def full_mask(batch_size: int) -> int:
     """Return the mask of a batch of `batch_size` messages of which none is acknowledged."""
     return (1 << batch_size) - 1
+
+
+def mask_bytes(mask: int) -> int:
+    """Return the memory that a mask takes in a cursor."""
+    return _MASK_FIXED_BYTES + mask.bit_length() // 8
 
 
 def words_of(mask: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ a time.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby, repeat
 from operator import eq, itemgetter
 
@@ -17,8 +17,10 @@ from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Operation
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
-from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask, words_of
-from quire_broker.managed_ledger.cursors.cursor_fix import advanced
+from quire_broker.managed_ledger.cursors.ack_set import full_mask, mask_bytes, unacked_mask, words_of
+from quire_broker.managed_ledger.cursors.bucket_format import BucketRecord
+from quire_broker.managed_ledger.cursors.buckets import Buckets
+from quire_broker.managed_ledger.cursors.cursor_fix import advanced, next_span
 from quire_broker.managed_ledger.cursors.cursor_state import CursorState
 from quire_broker.managed_ledger.cursors.cursor_store import CursorStore
 from quire_broker.managed_ledger.errors import InvalidPositionError, ManagedLedgerClosedError
@@ -30,20 +32,10 @@ _log = logging.getLogger("quire.managed_ledger")
 COMPACTION_CURSOR = "__compaction"
 REPLICATED = "pulsar.replicated.subscription"
 """Integer property of a subscription whose position other clusters want; the name that stock brokers use."""
-_BRIDGED_ENTRIES_MAX = 16
-"""Acknowledged entries in a row that are read and dropped: a read of its own for what follows costs more."""
 _SAVED_BYTES_PER_S = 8 << 20
 """A state of more than `_PACED_BYTES_MIN` is saved less often than every 100 changes: it would fill the journals."""
 _PACED_BYTES_MIN = 64 << 10
-_MASK_FIXED_BYTES = 200
-"""Of a mask in memory: its place in the table, its position, its number."""
-
-
 _ledger_of = itemgetter(0)
-
-
-def _mask_bytes(mask: int) -> int:
-    return _MASK_FIXED_BYTES + mask.bit_length() // 8
 
 
 class Cursor:
@@ -77,7 +69,7 @@ class Cursor:
         self._ledgers = lists.ledgers
         self._reader = reader
         self._state = state
-        self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
+        self._masks_bytes = sum(map(mask_bytes, state.batches.values()))
         self._masks_full_logged = False
         self._store = store
         self._trimming = trimming
@@ -92,6 +84,8 @@ class Cursor:
         self._timer: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         self._closed = False
+        self.buckets = None if store is None else Buckets(context, self)
+        """Saved delivery times of delayed entries; None if the cursor is not durable."""
 
     # ---- position
     @property
@@ -161,12 +155,17 @@ class Cursor:
         return self._store
 
     # ---- reading
-    async def read(self, entries_max: int, bytes_max: int = READ_BYTES_MAX) -> list[StoredEntry]:
-        """Return the next unacknowledged entries and move the read position behind them; [] at the tail."""
+    async def read(
+        self, entries_max: int, bytes_max: int = READ_BYTES_MAX, besides: AckRanges | None = None
+    ) -> list[StoredEntry]:
+        """Return the next unacknowledged entries and move the read position behind them; [] at the tail.
+
+        Without those of `besides`, which the caller has read before.
+        """
         while True:
             self._check_open()
             moves = self._moves
-            run = self._next_read(entries_max)
+            run = self._next_read(entries_max, besides)
             if run is None:
                 return []
             found = await self._reader.read(run[0], run[1], bytes_max)
@@ -175,7 +174,7 @@ class Cursor:
             if not found:
                 return []
             assert run[0] <= found[0].position <= found[-1].position and len(found) <= run[1]
-            found = self._pass(found)
+            found = self._pass(found, besides)
             if found:
                 return found
 
@@ -189,7 +188,7 @@ class Cursor:
         state, start = self._state, self._read_position
         is_plain = not state.ranges and start > state.mark_delete
         if not is_plain:
-            run = self._next_read(entries_max)
+            run = self._next_read(entries_max, None)
             if run is None:
                 return ()
             start, entries_max = run
@@ -197,46 +196,28 @@ class Cursor:
         if read is None:
             return ()
         if not is_plain:
-            return self._pass(read.entries)
+            return self._pass(read.entries, None)
         self._read_position = read.following
         return read.entries
 
-    def _next_read(self, entries_max: int) -> tuple[Position, int] | None:
+    def _next_read(self, entries_max: int, besides: AckRanges | None) -> tuple[Position, int] | None:
         """Return where to read and how many entries; None at the tail."""
         ledgers = self._ledgers
         start = max(self._read_position, ledgers.next_position(self._state.mark_delete))
-        run = self._next_span(start, entries_max)
+        run = next_span(ledgers, [ranges for ranges in (self._state.ranges, besides) if ranges], start, entries_max)
         if run is None:
             self._read_position = ledgers.next_position(ledgers.last_confirmed)
             return None
         assert run[0] >= start and run[1] > 0, "a read begins behind the mark-delete position"
         return run
 
-    def _pass(self, found: list[StoredEntry]) -> list[StoredEntry]:
-        """Move the read position behind these entries. Return those that are not acknowledged."""
+    def _pass(self, found: list[StoredEntry], besides: AckRanges | None) -> list[StoredEntry]:
+        """Move the read position behind these entries. Return those that are not acknowledged, nor in `besides`."""
         self._read_position = self._ledgers.next_position(found[-1].position)
         ranges, mark = self._state.ranges, self._state.mark_delete
         if ranges or found[0].position <= mark:  # acknowledged while they were read
-            return [entry for entry in found if entry.position > mark and entry.position not in ranges]
-        return found
-
-    def _next_span(self, start: Position, entries_max: int) -> tuple[Position, int] | None:
-        """Return the first unacknowledged entry from `start` on, and how many entries to read from there.
-
-        At most `entries_max` of them are unacknowledged. Short acknowledged ranges between are read, too, and dropped.
-        """
-        ledgers, ranges = self._ledgers, self._state.ranges
-        position = ledgers.at_or_after(start)
-        while position <= ledgers.last_confirmed:
-            end = ranges.end_of(position.ledger_id, position.entry_id)
-            if end is None:
-                if not ranges:
-                    return position, entries_max
-                last = ranges.span(position.ledger_id, position.entry_id, entries_max, _BRIDGED_ENTRIES_MAX)
-                last = min(last, ledgers.entries_in(position.ledger_id) - 1)
-                return position, last - position.entry_id + 1
-            position = ledgers.next_position(Position(position.ledger_id, end))
-        return None
+            found = [entry for entry in found if entry.position > mark and entry.position not in ranges]
+        return [entry for entry in found if entry.position not in besides] if besides else found
 
     def rewind(self) -> None:
         """Move the read position back to the first unacknowledged entry."""
@@ -312,7 +293,7 @@ class Cursor:
 
     def _keep_mask(self, position: Position, known: int | None, remaining: int) -> None:
         """Note what remains of a batch; drop the note, so that the batch is delivered again, where there is no room."""
-        grown = _mask_bytes(remaining) - (0 if known is None else _mask_bytes(known))
+        grown = mask_bytes(remaining) - (0 if known is None else mask_bytes(known))
         bound = self._context.settings.batch_masks_bytes_max
         if known is None and self._masks_bytes + grown > bound:
             if not self._masks_full_logged:
@@ -334,7 +315,7 @@ class Cursor:
     def _drop_mask(self, position: Position) -> None:
         mask = self._state.batches.pop(position, None)
         if mask is not None:
-            self._masks_bytes -= _mask_bytes(mask)
+            self._masks_bytes -= mask_bytes(mask)
             assert self._masks_bytes >= 0
 
     def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
@@ -390,11 +371,13 @@ class Cursor:
         if mark != before:
             if state.batches:
                 state.batches = {position: mask for position, mask in state.batches.items() if position > mark}
-                self._masks_bytes = sum(map(_mask_bytes, state.batches.values()))
+                self._masks_bytes = sum(map(mask_bytes, state.batches.values()))
             if self._read_position <= mark:
                 self._read_position = self._ledgers.next_position(mark)
             if mark.ledger_id != before.ledger_id or self._ends_ledger(mark):
                 self._passed_ledger()
+            if self.buckets is not None and self.buckets.lowest <= mark:
+                self.buckets.passed(mark)
         self._note_change(changed)
 
     def _ends_ledger(self, mark: Position) -> bool:
@@ -413,6 +396,27 @@ class Cursor:
             async with self._lock:
                 store = self._store
                 await self._guarded(lambda: store.set_cursor_properties(dict(properties), self._state))
+
+    # ---- buckets of delayed entries
+    @property
+    def bucket_records(self) -> tuple[BucketRecord, ...]:
+        """The buckets that the node names."""
+        return () if self._store is None else self._store.buckets
+
+    async def add_bucket(self, record: BucketRecord) -> None:
+        """Name one more bucket in the node, whose ledger is recorded as unreferenced. Errors of the store."""
+        await self._write_buckets(lambda store: store.add_bucket(record, self._state))
+
+    async def drop_buckets(self, records: Collection[BucketRecord]) -> None:
+        """Name these buckets no more, and delete their ledgers. Errors of the store."""
+        await self._write_buckets(lambda store: store.drop_buckets(records, self._state))
+
+    async def _write_buckets(self, write: Callable[[CursorStore], Awaitable[None]]) -> None:
+        store = self._store
+        assert store is not None, "only a durable cursor has buckets"
+        async with self._lock:
+            self._check_open()
+            await self._guarded(lambda: write(store))
 
     def _note_change(self, count: int) -> None:
         if self._store is None or self._closed:
@@ -452,10 +456,7 @@ class Cursor:
             self._note_change(0)
 
     async def flush(self) -> None:
-        """Save all acknowledgments so far. On an error it is unknown whether they are saved.
-
-        Another attempt follows.
-        """
+        """Save all acknowledgments so far. After an error it is unknown whether they are saved; a retry follows."""
         if self._store is None:
             return
         async with self._lock:
@@ -533,6 +534,8 @@ class Cursor:
             self._unsaved = 0
             self._moves += 1
             self._read_position = self._ledgers.next_position(mark)
+            if self.buckets is not None:
+                self.buckets.drop_soon(self.buckets.records)
             self._moved()
 
     async def place(

@@ -1,14 +1,19 @@
-"""Aligns a loaded cursor state with the ledgers that exist. Pure.
+"""Relates a cursor's state to the ledgers that exist: aligns a loaded one, chooses the next entries to read. Pure.
 
 Empty and trimmed ledgers leave the list, so a stored position may name a ledger that no longer exists. Ranges stored
 by another broker version may cover entries that do not exist. Never moves a mark-delete position over an existing
 entry that was not acknowledged, nor beyond the last confirmed entry.
 """
 
+from collections.abc import Sequence
+
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.cursor_state import CursorState
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.position import Position
+
+_BRIDGED_ENTRIES_MAX = 16
+"""Acknowledged entries in a row that are read and dropped: a read of its own for what follows costs more."""
 
 
 def aligned(state: CursorState, ledgers: LedgerList) -> CursorState:
@@ -52,3 +57,24 @@ def _aligned_mark(mark: Position, ledgers: LedgerList) -> Position:
     if following > ledgers.last_confirmed:
         return ledgers.last_confirmed
     return Position(following.ledger_id, following.entry_id - 1)
+
+
+def next_span(
+    ledgers: LedgerList, unwanted: Sequence[AckRanges], start: Position, entries_max: int
+) -> tuple[Position, int] | None:
+    """Return the first entry from `start` on that no set of `unwanted` has, and how many entries to read from there.
+
+    At most `entries_max` of them are wanted. Short unwanted ranges are read, too, and dropped. None at the tail.
+    """
+    position = ledgers.at_or_after(start)
+    while position <= ledgers.last_confirmed:
+        ledger_id, entry_id = position
+        end = next((end for each in unwanted if (end := each.end_of(ledger_id, entry_id)) is not None), None)
+        if end is None:
+            if not unwanted:
+                return position, entries_max
+            last = min(each.span(ledger_id, entry_id, entries_max, _BRIDGED_ENTRIES_MAX) for each in unwanted)
+            last = min(last, ledgers.entries_in(ledger_id) - 1)
+            return position, last - entry_id + 1
+        position = ledgers.next_position(Position(ledger_id, end))
+    return None

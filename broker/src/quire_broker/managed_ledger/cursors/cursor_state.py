@@ -22,6 +22,7 @@ from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import CHUNK_ENTRIES, AckRange, AckRanges
 from quire_broker.managed_ledger.cursors.ack_set import bytes_of, unacked_mask, words_in, words_of
+from quire_broker.managed_ledger.cursors.bucket_format import BUCKETS_PROPERTY, BucketRecord, records_of, records_text
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
 from quire_broker.managed_ledger.nodes.node_codec import plain_value
 from quire_broker.managed_ledger.nodes.proto import managed_ledger_pb2 as pb
@@ -73,6 +74,8 @@ class CursorNode:
     state: CursorState
     cursor_properties: Mapping[str, str] = field(default_factory=dict)
     last_active_ms: int = 0
+    buckets: tuple[BucketRecord, ...] = ()
+    """Where the times of delayed entries are saved: a property that brokers do not show to clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,8 @@ def encode_node(node: CursorNode, bounds: StateBounds) -> bytes:
     message.lastActive = node.last_active_ms
     for key, text in node.cursor_properties.items():
         message.cursorProperties.add(name=key, value=text)
+    if node.buckets:
+        message.cursorProperties.add(name=BUCKETS_PROPERTY, value=records_text(node.buckets))
     return message.SerializeToString()
 
 
@@ -152,11 +157,13 @@ def decode_node(value: bytes, ledgers: LedgerList | None = None) -> CursorNode:
         message.markDeleteLedgerId if message.HasField("markDeleteLedgerId") else -1,
         message.markDeleteEntryId if message.HasField("markDeleteEntryId") else -1,
     )
+    properties = {known.name: known.value for known in message.cursorProperties}
     return CursorNode(
         message.cursorsLedgerId,
         _state_of(message, position, ledgers),
-        {known.name: known.value for known in message.cursorProperties},
+        properties,
         message.lastActive,
+        records_of(properties.pop(BUCKETS_PROPERTY, "")),
     )
 
 

@@ -12,7 +12,7 @@ consumer has received.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import (
@@ -28,7 +28,9 @@ from quire_bookie.errors import (
 from quire_bookie.metadata.joint_write import Transact
 from quire_bookie.metadata.store import Check, Node, Operation
 from quire_bookie.model import EntryId, LedgerId
+from quire_broker.limits import LEDGERS_RECORDED_AT_ONCE
 from quire_broker.managed_ledger.context import ManagedLedgerContext
+from quire_broker.managed_ledger.cursors.bucket_format import BucketRecord
 from quire_broker.managed_ledger.cursors.cursor_state import (
     NO_CURSOR_LEDGER,
     CursorNode,
@@ -68,6 +70,8 @@ class CursorStore:
     def __init__(self, context: ManagedLedgerContext, cursor: str, stored: StoredNode) -> None:
         self.stats = CursorStoreStats()
         self.cursor_properties: dict[str, str] = {}
+        self.buckets: tuple[BucketRecord, ...] = ()
+        """Where delivery times of delayed entries are saved; the node names them."""
         self.last_active_ms = context.clock.now_ms()
         """When a consumer last used the cursor, in ms since the epoch."""
         self.switched_ms = self.last_active_ms
@@ -77,6 +81,8 @@ class CursorStore:
         self._stored = stored
         self._writer: Writer | None = None
         self._ledger_id = NO_CURSOR_LEDGER
+        self._strange: list[int] = []
+        """Ledgers of buckets that a former owner wrote into the node meanwhile: its next write drops them."""
         self._opened_s = 0.0
         self._switch_not_before_s = 0.0
         settings = context.settings
@@ -135,6 +141,7 @@ class CursorStore:
         except MetadataFormatError as error:
             raise CursorStateError(f"the node of cursor {self._cursor} of {self._context.name}: {error}") from error
         self.cursor_properties = dict(node.cursor_properties)
+        self.buckets = node.buckets
         self._ledger_id = node.ledger_id
         if node.ledger_id == NO_CURSOR_LEDGER:
             # A node with a ledger is older than the last use: then the cursor counts as used now.
@@ -261,12 +268,15 @@ class CursorStore:
         transact: Transact | None = None,
     ) -> None:
         """Store `ledger_id` in the node and delete the ledger that it named before."""
-        node = CursorNode(ledger_id, state, self.cursor_properties, self.last_active_ms)
+        node = CursorNode(ledger_id, state, self.cursor_properties, self.last_active_ms, self.buckets)
         old = [self._ledger_id] if self._ledger_id not in (NO_CURSOR_LEDGER, ledger_id) else []
-        records = [*self._context.deletions.record(old), *also]
+        strange = [] if transact is not None else self._strange[:LEDGERS_RECORDED_AT_ONCE]
+        records = [*self._context.deletions.record([*old, *strange]), *also]
         await self._stored.write(encode_node(node, self._node_bounds), records, checks, transact=transact)
         self.stats.node_writes += 1
         self._ledger_id = ledger_id
+        del self._strange[: len(strange)]
+        self._context.deletions.begin(strange)
         if old:
             self._retire(old)
 
@@ -298,10 +308,46 @@ class CursorStore:
             self.cursor_properties = before
             raise
 
+    async def add_bucket(self, record: BucketRecord, state: CursorState) -> None:
+        """Name a new bucket in the node; its ledger is recorded as unreferenced until then.
+
+        BadVersionError if another owner wrote the node, or has begun to delete the ledger.
+        """
+        deletions, ledger = self._context.deletions, LedgerId(record.ledger_id)
+        await self._change_buckets(
+            (*self.buckets, record), state, [deletions.withdraw(ledger)], [deletions.unclaimed(ledger)]
+        )
+
+    async def drop_buckets(self, records: Collection[BucketRecord], state: CursorState) -> None:
+        """Name these buckets no more, and delete their ledgers."""
+        while gone := [one for one in self.buckets if one in records][:LEDGERS_RECORDED_AT_ONCE]:
+            ledgers = [one.ledger_id for one in gone]
+            left = tuple(one for one in self.buckets if one not in gone)
+            await self._change_buckets(left, state, self._context.deletions.record(ledgers))
+            self._context.deletions.begin(ledgers)
+
+    async def _change_buckets(
+        self,
+        buckets: tuple[BucketRecord, ...],
+        state: CursorState,
+        also: Sequence[Operation],
+        checks: Sequence[Check] = (),
+    ) -> None:
+        if self._ledger_id == NO_CURSOR_LEDGER and not fits_node(state, self._node_bounds):
+            await self.save(state)  # the node alone would forget acknowledgments
+        before, self.buckets = self.buckets, buckets
+        try:
+            await self._write_node(self._ledger_id, state, also, checks)
+        except BaseException:
+            self.buckets = before
+            raise
+
     async def refresh(self) -> None:
         """Read the node's version again after a lost compare-and-set while the managed ledger is still ours."""
         value = await self._stored.load()
-        named = NO_CURSOR_LEDGER if value is None else decode_node(value).ledger_id
+        node = None if value is None else decode_node(value)
+        named = NO_CURSOR_LEDGER if node is None else node.ledger_id
+        self._strange = [] if node is None else [one.ledger_id for one in node.buckets if one not in self.buckets]
         before, self._ledger_id = self._ledger_id, named
         if before not in (named, NO_CURSOR_LEDGER):
             self._retire([before])
@@ -336,9 +382,11 @@ class CursorStore:
             self._writer = None
 
     async def remove(self) -> None:
-        """Delete the cursor: its node first, then its ledger."""
+        """Delete the cursor: its node first, then its ledgers."""
         old = [self._ledger_id] if self._ledger_id != NO_CURSOR_LEDGER else []
+        buckets = [*(record.ledger_id for record in self.buckets), *self._strange]
+        await self._context.deletions.record_now(buckets, [Check(self._stored.key, self._stored.version)])
         await self._stored.remove(self._context.deletions.record(old))
-        self._ledger_id = NO_CURSOR_LEDGER
+        self._ledger_id, self.buckets, self._strange = NO_CURSOR_LEDGER, (), []
         if old:
             self._retire(old)

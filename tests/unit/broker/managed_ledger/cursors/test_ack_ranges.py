@@ -12,6 +12,7 @@ _NEAR_EDGES = st.sampled_from([0, CHUNK_ENTRIES, 2 * CHUNK_ENTRIES, 4 * CHUNK_EN
 _ENTRY = st.one_of(st.integers(0, 40), st.builds(lambda edge, off: max(0, edge + off), _NEAR_EDGES, st.integers(-9, 9)))
 _EXTRA = st.one_of(st.integers(0, 6), st.integers(0, 40), st.just(CHUNK_ENTRIES))
 _RANGE = st.tuples(st.integers(0, 2), _ENTRY, _EXTRA)
+_SHORT_RANGE = st.tuples(st.integers(0, 2), _ENTRY, st.integers(0, 6))
 
 
 def _model(ranges: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
@@ -52,6 +53,33 @@ def test_dropping_through_a_position_keeps_exactly_the_later_entries(
     ranges.drop_through(ledger, entry)
     assert _entries(ranges) == {position for position in _model(added) if position > (ledger, entry)}
     assert ranges.entries == len(_entries(ranges))
+
+
+@given(st.lists(_SHORT_RANGE, max_size=12), st.lists(st.tuples(st.integers(0, 2), _ENTRY), max_size=40))
+def test_removing_entries_leaves_the_others(added: list[tuple[int, int, int]], removed: list[tuple[int, int]]) -> None:
+    ranges, model = _ranges(added), _model(added)
+    for ledger, entry in [*removed, *sorted(model)[::2], *sorted(model)[1::4]]:
+        assert ranges.remove(ledger, entry) == ((ledger, entry) in model)
+        model.discard((ledger, entry))
+    assert _entries(ranges) == model and ranges.entries == len(model)
+    assert bool(ranges) == bool(model)
+    left = sorted(model)
+    for (ledger, entry), (following, later) in zip(left, [*left[1:], (-1, -1)], strict=False):
+        assert ranges.entry_after(ledger, entry - 1) == entry
+        assert ranges.entry_after(ledger, entry) == (later if following == ledger else None)
+        assert ranges.remove(ledger, entry)
+    assert not ranges and ranges.entries == 0
+
+
+@given(st.lists(_SHORT_RANGE, max_size=12), st.lists(_SHORT_RANGE, max_size=12))
+def test_chunks_of_a_set_add_its_entries_to_another(
+    added: list[tuple[int, int, int]], others: list[tuple[int, int, int]]
+) -> None:
+    ranges, into = _ranges(added), _ranges(others)
+    for ledger in ranges.ledgers():
+        for number, bits in ranges.chunks(ledger):
+            into.add_chunk(ledger, number, bits)
+    assert _entries(into) == _model(added) | _model(others) and into.entries == len(_entries(into))
 
 
 @given(st.lists(_RANGE, max_size=12), st.integers(0, 2), _ENTRY)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from quire_bookie.errors import MetadataFormatError
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRange
+from quire_broker.managed_ledger.cursors.bucket_format import BucketRecord
 from quire_broker.managed_ledger.cursors.cursor_fix import aligned
 from quire_broker.managed_ledger.cursors.cursor_state import (
     NO_CURSOR_LEDGER,
@@ -209,6 +210,20 @@ def test_a_node_holds_the_state_only_without_a_cursor_ledger() -> None:
     assert beside.ledger_id == 77
     assert beside.state.mark_delete == state.mark_delete
     assert not beside.state.ranges
+
+
+@pytest.mark.parametrize("ledger", [NO_CURSOR_LEDGER, 77])
+def test_a_node_names_buckets_beside_the_properties_of_clients(ledger: int) -> None:
+    buckets = (BucketRecord(12, Position(3, 4095)), BucketRecord(2**62, Position(2**61, 0)))
+    node = CursorNode(ledger, _state([]), {"k": "v"}, 12, buckets)
+    found = decode_node(encode_node(node, _WIDE))
+    assert (found.ledger_id, found.cursor_properties, found.buckets) == (ledger, {"k": "v"}, buckets)
+    message = pb.ManagedCursorInfo()
+    message.ParseFromString(encode_node(node, _WIDE))
+    assert [one.name for one in message.cursorProperties] == ["k", "#pulsar.internal.quire.delayed-buckets"]
+    message.cursorProperties[1].value = "12:3"
+    with pytest.raises(MetadataFormatError, match="not a list of buckets of delayed entries: '12:3'"):
+        decode_node(message.SerializeToString())
 
 
 def test_a_state_that_a_node_would_cut_does_not_fit_it() -> None:
