@@ -134,6 +134,7 @@ PREPARED_LEDGER_S = 15.0  # then a prepared ledger that was not used is deleted
 CURSORS_READ_MAX = 40  # of a topic, read in the transaction that opens it; more are read after it
 RECORDS_READ_MAX = 50  # the same for records of deletions that an earlier owner left
 DELAYED_IN_MEMORY_MAX = 1_000_000  # delayed entries of a subscription that are in no bucket yet, 20 bytes each
+DELAYED_BUCKETS_MAX = 1_000  # of a subscription: above it, the one with the fewest entries left is saved with new ones
 DELAYED_PAGES_AT_ONCE = 8  # pages of buckets that a subscription reads at a time
 LEDGERS_RECORDED_AT_ONCE = 40  # deletions that one transaction records
 HANDOVERS_MAX = 4  # bundles that a draining broker hands over at a time

@@ -6,8 +6,9 @@
 `waiting` holds a bit for every entry that comes out of here later, and reads of the topic skip those. An entry whose
 bit is not set any more (it came out, or was skipped) is dropped when its record appears, so no entry comes out twice.
 A queue stays in use until its bucket is recorded. Of a bucket, memory holds at most two pages, from some seconds before
-their time. A bucket that cannot be read is replaced by reading its entries again. Nothing here makes a step of delivery
-wait: loading and saving are tasks of their own.
+their time. A bucket that cannot be read is replaced by reading its entries again. Of too many buckets, the one with
+the fewest entries left is joined with the entries that are saved next. Nothing here makes a step of delivery wait:
+loading and saving are tasks of their own.
 
 An owner that takes over loads the heads of the buckets and their bits (`load`), and reads only the other entries.
 """
@@ -28,7 +29,7 @@ from quire_bookie.errors import QuireError
 from quire_broker.dispatch.delayed import DelayedQueue
 from quire_broker.dispatch.delivery import EntryCursor, EntryLedger
 from quire_broker.dispatch.redelivery import NO_SLOT
-from quire_broker.limits import DELAYED_IN_MEMORY_MAX, DELAYED_PAGES_AT_ONCE
+from quire_broker.limits import DELAYED_BUCKETS_MAX, DELAYED_IN_MEMORY_MAX, DELAYED_PAGES_AT_ONCE
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
 from quire_broker.managed_ledger.cursors.bucket_format import (
     ENTRY_MASK,
@@ -87,6 +88,12 @@ class _Saved:
         self.next_page = 0
         self.is_loading = False
         self.due_ms: int | None = None
+
+    @property
+    def left(self) -> int:
+        """How many of its entries have not come out; some may be acknowledged."""
+        unread = sum(entries for _, entries in self.bucket.head.pages[self.next_page :])
+        return unread + sum(len(page) for page in (self.page, self.ahead) if page is not None) - self.at
 
     @property
     def wants_page(self) -> bool:
@@ -173,10 +180,18 @@ class DelayedIndex:
     def add(self, deliver_at_ms: int, position: Position, slot: int, now_ms: int) -> None:
         """Keep an entry until it is due."""
         self.waiting.add(position.ledger_id, position.entry_id, position.entry_id)
+        self._queue(deliver_at_ms, position, slot, now_ms)
+
+    def _queue(self, deliver_at_ms: int, position: Position, slot: int, now_ms: int) -> None:
         self._queues[-1].add(deliver_at_ms, position, slot, now_ms)
-        if self._buckets is not None and len(self._queues[-1]) >= self._settings.delayed_bucket_entries:
+        if self._buckets is not None and len(self._queues[-1]) >= self._bucket_entries:
             self._queues.append(DelayedQueue())
             self._save_soon()
+
+    @property
+    def _bucket_entries(self) -> int:
+        """How many entries become a bucket: several times those of the smallest of too many buckets."""
+        return max(self._settings.delayed_bucket_entries, 4 * len(self) // DELAYED_BUCKETS_MAX)
 
     def take_due(self, now_ms: int, due_max: int, looks_max: int) -> list[tuple[Position, int]]:
         """Remove and return up to `due_max` due entries with their slots. Looks at about `looks_max` entries.
@@ -202,11 +217,8 @@ class DelayedIndex:
         if page is None:
             return 1
         end = min(bisect_right(page.times_ms, now_ms, first), first + entries_max)
-        ledgers = saved.bucket.head.ledgers
         for at in range(first, end):
-            key = page.keys[at]
-            position = Position(ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
-            self._take(position, NO_SLOT if page.slots is None else page.slots[at], found)
+            self._take(*_entry_of(saved.bucket, page, at), found)
         saved.passed(end)
         return max(1, end - first)
 
@@ -416,6 +428,8 @@ class DelayedIndex:
         elif bucket is not None:
             self._drop([bucket.record])
         self._wake()
+        if len(self._saved) > DELAYED_BUCKETS_MAX:
+            await self._dissolve(min(self._saved, key=lambda saved: saved.left))
 
     async def _draft_of(self, queue: DelayedQueue) -> Draft | None:
         """Return the entries of a queue that still wait, to be saved; None if there are none."""
@@ -440,6 +454,42 @@ class DelayedIndex:
                     await asyncio.sleep(0)
         runs.append(sorted(rows))
         return Draft(_pages(runs), positions, ledgers, self.slots) if positions else None
+
+    # ---- buckets: joining
+    async def _dissolve(self, saved: _Saved) -> None:
+        """Move the entries left of a bucket to the last queue, to be saved with it, and drop the bucket."""
+        buckets, bucket = self._buckets, saved.bucket
+        assert buckets is not None, "a bucket is in use"
+        self._saved.discard(saved)
+        try:
+            for page, first in ((saved.page, saved.at), (saved.ahead, 0)):
+                if page is not None:
+                    self._queue_page(bucket, page, first)
+            for number in range(saved.next_page, len(bucket.head.pages)):
+                async with self._gate:
+                    page = await buckets.page(bucket, number)
+                self._queue_page(bucket, page, 0)
+                await asyncio.sleep(0)
+        except QuireError as error:
+            await self._read_entries_of(saved, error)
+        else:
+            self._drop([bucket.record])
+        finally:
+            buckets.release(bucket)
+
+    def _queue_page(self, bucket: Bucket, page: Page, first: int) -> None:
+        now_ms = self._clock.now_ms()
+        for at in range(first, len(page)):
+            position, slot = _entry_of(bucket, page, at)
+            if position in self.waiting:
+                self._queue(page.times_ms[at], position, slot, now_ms)
+
+
+def _entry_of(bucket: Bucket, page: Page, at: int) -> tuple[Position, int]:
+    """Return position and slot of an entry of a page."""
+    key = page.keys[at]
+    position = Position(bucket.head.ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
+    return position, NO_SLOT if page.slots is None else page.slots[at]
 
 
 def _pages(runs: list[list[int]]) -> Iterator[Page]:

@@ -9,6 +9,7 @@ import pytest
 
 from quire_bookie.errors import BookieUnavailableError
 from quire_bookie.model import LedgerId
+from quire_broker.dispatch import delayed_index
 from quire_broker.managed_ledger.position import EARLIEST
 from tests.unit.broker.dispatch.delayed_world import TICK_MS, Book, Owner, owner
 from tests.unit.broker.managed_ledger.world import World, run
@@ -238,6 +239,54 @@ def test_while_no_bucket_can_be_saved_live_entries_flow_and_delayed_ones_come_in
     run(scenario)
 
 
+def test_buckets_that_are_almost_empty_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed_index, "DELAYED_BUCKETS_MAX", 5)
+
+    async def scenario(world: World) -> None:
+        book = Book()
+        now = await owner(world, book)
+        late = []
+        for _ in range(30):
+            *early, last = await now.publish(1_000, 1_000, 1_000, HOUR_MS)
+            late.append(last)
+            await asyncio.sleep(20)
+            assert len(bucket_ledgers(world)) <= 5
+            now.acknowledge(*early)
+        assert len(now.dispatcher.delayed) == 30
+        await asyncio.sleep(10)
+        assert len(existing(world)) <= 5 + 1, "the ledgers of joined buckets are deleted; one is the cursor's"
+        now.process.kill()
+        now = await owner(world, book)
+        await asyncio.sleep(HOUR_MS / 1000 + 5)
+        assert late[0] in now.held and set(late) == now.held.keys()
+        now.acknowledge(*late)
+        await asyncio.sleep(10)
+        assert bucket_ledgers(world) == []
+        await now.stop()
+
+    run(scenario)
+
+
+def test_a_bucket_that_cannot_be_read_when_it_is_joined_is_replaced_by_its_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delayed_index, "DELAYED_BUCKETS_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        book = Book()
+        now = await owner(world, book)
+        delayed = await now.publish(*[HOUR_MS] * 8)
+        await asyncio.sleep(1)
+        for ledger in bucket_ledgers(world):
+            world.bookies.broken_reads[ledger] = BookieUnavailableError("its bookies are away")
+        delayed += await now.publish(*[HOUR_MS] * 8)
+        await asyncio.sleep(HOUR_MS / 1000 + 5)
+        assert sorted(now.held) == delayed
+        await now.stop()
+
+    run(scenario)
+
+
 def test_buckets_of_a_later_time_than_the_topic_knows_are_dropped() -> None:
     async def scenario(world: World) -> None:
         book = Book()
@@ -307,7 +356,12 @@ async def walk(world: World, chance: random.Random, key_shared: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_long_walk_with_crashes_loses_doubles_and_sends_early_nothing(seed: int) -> None:
+def test_a_long_walk_with_crashes_loses_doubles_and_sends_early_nothing(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 3 == 0:
+        monkeypatch.setattr(delayed_index, "DELAYED_BUCKETS_MAX", 3)
+
     async def scenario(world: World) -> None:
         await walk(world, random.Random(seed), key_shared=seed % 2 == 1)
 

@@ -185,8 +185,9 @@ class Buckets:
     # ---- dropping
     def release(self, bucket: Bucket) -> None:
         """Close what reads a bucket."""
-        if bucket.reader is not None:
-            self._context.background.start(_closed(bucket.reader), f"closing ledger {bucket.record.ledger_id}")
+        reader, bucket.reader = bucket.reader, None
+        if reader is not None:
+            self._context.background.start(_closed(reader), f"closing ledger {bucket.record.ledger_id}")
 
     def passed(self, mark_delete: Position) -> None:
         """Drop the buckets that have no entry above the mark-delete position."""
