@@ -31,6 +31,17 @@ class TopicHistory:
     acknowledged: set[int] = field(default_factory=set)
     delivered: set[int] = field(default_factory=set)
 
+    def joined(self) -> None:
+        """Note that the consumer subscribes again."""
+
+    def arrived(self, number: int) -> None:
+        """Note a delivery to the consumer."""
+        self.delivered.add(number)
+
+    def deliver_at_ms(self, number: int) -> int:
+        """Return the delivery time of a message, in ms since the epoch; 0: at once."""
+        return 0
+
     def check(self, found: list[int]) -> None:
         """Check the topic's whole content, in the order of a reader."""
         if found != list(range(len(found))):
@@ -52,14 +63,19 @@ class TopicClients:
     """The clients of one topic. `rate`: messages per second; it may change at any time."""
 
     def __init__(
-        self, topic: str, urls: Sequence[str], chance: random.Random, note: Callable[[str], None], keys: int = 0
+        self,
+        topic: TopicHistory | str,
+        urls: Sequence[str],
+        chance: random.Random,
+        note: Callable[[str], None],
+        keys: int = 0,
     ) -> None:
-        """`keys`: message `n` has the key `n % keys`; 0: messages have none."""
-        self.history = TopicHistory(topic)
+        """`topic`: its name or its history. `keys`: message `n` has the key `n % keys`; 0: messages have none."""
+        self.history = TopicHistory(topic) if isinstance(topic, str) else topic
         self.rate = 1.0
         self.stops = False
         """Whether the publisher sends no new messages."""
-        self._topic, self._urls, self._chance, self._note = topic, urls, chance, note
+        self._topic, self._urls, self._chance, self._note = self.history.topic, urls, chance, note
         self._keys = keys
         self._epoch = 0
         self._receipts = asyncio.Event()
@@ -119,6 +135,8 @@ class TopicClients:
         metadata = pb.MessageMetadata(producer_name="publisher", sequence_id=number, publish_time=1)
         if self._keys:
             metadata.partition_key = f"key {number % self._keys}"
+        if at_ms := self.history.deliver_at_ms(number):
+            metadata.deliver_at_time = at_ms
         connection.write(encode_send(producer, number, seal(metadata, b"%d" % number)))
 
     def _on_receipt(self, receipt: pb.CommandSendReceipt) -> None:
@@ -147,12 +165,13 @@ class TopicClients:
     async def _consume_on(self, connection: Connection) -> None:
         queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
         consumer = Consumer(connection, -1, queue)
+        self.history.joined()
         await consumer.open(self._topic, SUBSCRIPTION, earliest=True)
         while True:
             received = await queue.get()
             if isinstance(received, QuireError):
                 raise received
-            self.history.delivered.add(int(received.message.payload))
+            self.history.arrived(int(received.message.payload))
             consumer.acknowledge(received)
 
     async def read_all(self) -> None:

@@ -7,6 +7,7 @@ faults, where it must pass, and then under faults, seed after seed, until a chec
 from tests.sim.broken.balancing_rules import BALANCING_RULES
 from tests.sim.broken.bookie_rules import BOOKIE_RULES
 from tests.sim.broken.compaction_rules import COMPACTION_RULES
+from tests.sim.broken.delayed_rules import DELAYED_RULES
 from tests.sim.broken.id_rules import ID_RULES
 from tests.sim.broken.key_shared_rules import KEY_SHARED_RULES
 from tests.sim.broken.metadata_rules import METADATA_RULES
@@ -37,6 +38,7 @@ VARIANTS = (
     *OWNERSHIP_RULES,
     *BALANCING_RULES,
     *KEY_SHARED_RULES,
+    *DELAYED_RULES,
     *UNUSED_RULES,
     *RESTING_RULES,
     *SHADOW_RULES,
