@@ -1,6 +1,6 @@
 """Delayed messages of a stock client on broker processes whose owner is killed: their times are read from ledgers."""
 
-import re
+import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.broker_cluster import BrokerOfCluster, broker_cluster
+from quire_bookie.metadata.opening import open_metadata_store
+from quire_broker.managed_ledger.cursors.cursor_state import decode_node
+from quire_broker.managed_ledger.list_store import node_path
+from tests.support.broker_cluster import BrokerCluster, BrokerOfCluster, broker_cluster
 from tests.support.polling import until
 
 pulsar = pytest.importorskip("pulsar")
@@ -17,9 +20,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TOPIC = "persistent://public/default/delayed"
 STATS = "/admin/v2/persistent/public/default/delayed/stats"
+CURSOR = f"{node_path('public/default/persistent/delayed')}/s"
 BUCKET = 100
-DELAYED = 10 * BUCKET + 7
-DELAY_S = 40.0
+BUCKETS = 10
+DELAYED = BUCKETS * BUCKET + 7
+DELAY_S = 60.0
 
 
 def publish(client: Any) -> dict[str, float]:
@@ -57,9 +62,28 @@ def backlog(broker: BrokerOfCluster) -> int:
     return int(stats["subscriptions"]["s"]["msgBacklog"]) if status == 200 else -1
 
 
+def recorded(cluster: BrokerCluster) -> int:
+    """Return how many buckets the cursor's node names: those that the next owner knows."""
+
+    async def read() -> int:
+        store = await open_metadata_store(f"etcd://{cluster.storage.etcd.endpoint}")
+        try:
+            node = await store.get(CURSOR)
+        finally:
+            await store.close()
+        return 0 if node is None else len(decode_node(node.value).buckets)
+
+    return asyncio.run(read())
+
+
 @pytest.mark.parametrize("end", [BrokerOfCluster.kill, BrokerOfCluster.stop], ids=["killed", "stopped"])
 def test_the_next_owner_knows_the_times_of_delayed_messages(tmp_path: Path, end: Any) -> None:
-    with broker_cluster(tmp_path / "cluster", brokers=2, delayedDeliveryMinIndexCountPerBucket=str(BUCKET)) as cluster:
+    with broker_cluster(
+        tmp_path / "cluster",
+        brokers=2,
+        delayedDeliveryMinIndexCountPerBucket=str(BUCKET),
+        metadataStoreSessionTimeoutMillis="10000",
+    ) as cluster:
         logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(tmp_path / "client.log"))
         client = pulsar.Client(cluster.url, operation_timeout_seconds=60, logger=logger)
         consumer = client.subscribe(TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared)
@@ -68,16 +92,18 @@ def test_the_next_owner_knows_the_times_of_delayed_messages(tmp_path: Path, end:
         assert all(text.startswith("live-") for text in live)
         owner = cluster.owner_of(TOPIC, cluster.brokers[0])
         until(lambda: backlog(owner) == DELAYED, "the live messages are not acknowledged")
+        until(lambda: recorded(cluster) == BUCKETS, lambda: f"{recorded(cluster)} of {BUCKETS} buckets are recorded")
         end(owner)
         other = next(broker for broker in cluster.brokers if broker is not owner)
-        loaded = re.compile(r"has (\d+) delayed entries in (\d+) buckets")
-        until(lambda: loaded.search(other.log.read_text()), lambda: f"no buckets were loaded:\n{other.log.read_text()}")
+        loaded = f"has {BUCKETS * BUCKET} delayed entries in {BUCKETS} buckets"
+        until(lambda: loaded in other.log.read_text(), lambda: f"not all buckets were loaded:\n{other.log.read_text()}")
 
         producer = client.create_producer(TOPIC)
         producer.send(b"now")
         found = receive(consumer, DELAYED + 1, DELAY_S + 60, repeated="live-")
-        assert next(iter(found)) == "now", "a live message does not wait for delayed ones"
         assert found.keys() == {"now", *sent}
+        assert any(at > found["now"] for at in found.values()), "a live message does not wait for all delayed ones"
         assert all(found[text] >= at + DELAY_S - 0.001 for text, at in sent.items()), "none is early"
         until(lambda: backlog(other) == 0, "something is left")
+        until(lambda: recorded(cluster) == 0, lambda: f"{recorded(cluster)} buckets are left")
         client.close()
