@@ -4,6 +4,7 @@ GET /ws/v2/producer/{domain}/{tenant}/{namespace}/{topic}
 GET /ws/v2/consumer/{domain}/{tenant}/{namespace}/{topic}/{subscription}
 GET /ws/v2/reader/{domain}/{tenant}/{namespace}/{topic}
 GET /ws/v3/consumer/{subscription}?topics=A,B
+GET /ws/v3/consumer/{subscription}?topicsPattern=TENANT/NAMESPACE/REGULAR_EXPRESSION
 
 Credentials are in the header Authorization, or a token in the query parameter `token`, as browsers cannot set headers.
 The service connects to brokers with them. A client's certificate cannot be passed on.
@@ -31,7 +32,9 @@ _PATHS = (
     "/ws/v2/consumer/DOMAIN/TENANT/NAMESPACE/TOPIC/SUBSCRIPTION",
     "/ws/v2/reader/DOMAIN/TENANT/NAMESPACE/TOPIC",
     "/ws/v3/consumer/SUBSCRIPTION?topics=A,B",
+    "/ws/v3/consumer/SUBSCRIPTION?topicsPattern=TENANT/NAMESPACE/PATTERN",
 )
+_PATTERN = "topicsPattern=TENANT/NAMESPACE/PATTERN"
 _TOKEN = Query("token", TEXT, "the token of a client that cannot send headers")
 
 
@@ -70,18 +73,28 @@ async def read(request: web.Request) -> web.StreamResponse:
     return await _service(request).read(request, topic_name_of(request), _credentials(request))
 
 
-@described(Query("topics", TEXT, "full names, joined by commas"), *_queries(CONSUMER_NAMES))
+@described(
+    Query("topics", TEXT, "full names, joined by commas"),
+    Query("topicsPattern", TEXT, "tenant/namespace/ and a regular expression, instead of topics"),
+    *_queries(CONSUMER_NAMES),
+)
 async def consume_topics(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of several topics; the brokers check the permission for each. RefusedError 400."""
     service = _service(request)
-    if "topicsPattern" in request.query:
-        raise RefusedError(400, "topicsPattern is not served over WebSocket: name the topics with topics=A,B")
+    subscription, pattern = request.match_info["subscription"], request.query.get("topicsPattern")
+    if (pattern is None) == ("topics" not in request.query):
+        raise RefusedError(400, f"name the topics with either topics=A,B or {_PATTERN}")
+    if pattern is not None:
+        matched = parse_topic(pattern)
+        if not matched.persistent:
+            raise RefusedError(400, f"topicsPattern matches persistent topics only: {_PATTERN}")
+        return await service.consume_matching(request, matched, subscription, _credentials(request))
     names = [
         parse_topic(text) for text in request.query.get("topics", "").split(",")[: WEBSOCKET_PARTITIONS_MAX + 1] if text
     ]
     if not names or len(set(names)) < len(names):
         raise RefusedError(400, "topics must name different topics: topics=A,B")
-    return await service.consume(request, names, request.match_info["subscription"], _credentials(request))
+    return await service.consume(request, names, subscription, _credentials(request))
 
 
 async def unknown(request: web.Request) -> web.StreamResponse:

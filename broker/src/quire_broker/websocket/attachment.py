@@ -25,6 +25,7 @@ from quire_broker.wire.proto import pulsar_pb2 as pb
 ANSWERS: Final[dict[int, str]] = {
     Kind.SUCCESS: "success",
     Kind.PRODUCER_SUCCESS: "producer_success",
+    Kind.WATCH_TOPIC_LIST_SUCCESS: "watch_topic_list_success",
     Kind.ERROR: "error",
 }
 PASSING: Final = frozenset(
@@ -41,6 +42,10 @@ PASSING: Final = frozenset(
     }
 )
 """Reasons of brokers that pass by themselves."""
+_OF_WATCHES: Final[dict[int, str]] = {
+    Kind.WATCH_TOPIC_LIST_SUCCESS: "watch_topic_list_success",
+    Kind.WATCH_TOPIC_UPDATE: "watch_topic_update",
+}
 _OF_PRODUCERS: Final[dict[int, str]] = {Kind.SEND_RECEIPT: "send_receipt", Kind.SEND_ERROR: "send_error"}
 Find = Callable[[TopicName], Awaitable[LinkTarget]]
 
@@ -131,6 +136,10 @@ class Links:
             if (producer := self._attached.get(getattr(frame, name).producer_id)) is not None:
                 producer.answered(frame)
             return True
+        if (name := _OF_WATCHES.get(frame.type)) is not None:
+            if (watch := self._attached.get(getattr(frame, name).watcher_id)) is not None:
+                watch.listed(frame)
+            return frame.type == Kind.WATCH_TOPIC_UPDATE
         if frame.type == Kind.CLOSE_PRODUCER:
             return self._detach(frame.close_producer.producer_id)
         if frame.type == Kind.CLOSE_CONSUMER:
@@ -154,7 +163,7 @@ class Links:
 
 
 class Attachment(ABC):
-    """One producer or consumer."""
+    """One producer, consumer or watch of topics."""
 
     def __init__(self, links: Links, topic: TopicName) -> None:
         self._links = links
@@ -228,3 +237,7 @@ class Attachment(ABC):
     def answered(self, frame: pb.BaseCommand) -> None:
         """Take the answer to a send. PeerProtocolError: only a producer gets one."""
         raise PeerProtocolError("the broker answers a send to a consumer")
+
+    def listed(self, frame: pb.BaseCommand) -> None:
+        """Take a list of topics. PeerProtocolError: only a watch gets one."""
+        raise PeerProtocolError("the broker sends a list of topics to a producer or a consumer")

@@ -26,7 +26,7 @@ from quire_broker.limits import WEBSOCKET_LEDGERS_MAX
 from quire_broker.names import TopicName
 from quire_broker.server.budget import PublishBudget
 from quire_broker.settings.websocket import WebSocketSettings
-from quire_broker.websocket.attachment import Links
+from quire_broker.websocket.attachment import Attachment, Links
 from quire_broker.websocket.dead_letters import DeadLetters
 from quire_broker.websocket.inbox import Arrived, Inbox, Incoming
 from quire_broker.websocket.message_ids import MessageId, message_id_of
@@ -67,15 +67,27 @@ class ConsumerSession(Session):
         self._due_changed = asyncio.Event()
         self._ledgers: OrderedDict[int, TopicConsumer] = OrderedDict()
         """The consumers by the ledgers whose messages they delivered."""
-        self._consumers = [
-            TopicConsumer(links, topic, subscription, wanted, self._permit, self._arrived, self._detached, self._failed)
-            for topic in topics
-        ]
+        self._subscription = subscription
+        self._consumers = [self._new_consumer(topic, creates=True, creates_again=True) for topic in topics]
 
     @property
-    def attachments(self) -> Sequence[TopicConsumer]:
+    def attachments(self) -> Sequence[Attachment]:
         """The consumers."""
         return self._consumers
+
+    def _new_consumer(self, topic: TopicName, *, creates: bool, creates_again: bool) -> TopicConsumer:
+        """Return a consumer that is not attached."""
+        return TopicConsumer(
+            self._links,
+            topic,
+            self._subscription,
+            self._wanted,
+            self._permit,
+            self._arrived,
+            self._detached,
+            self._failed,
+            (creates, creates_again),
+        )
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -104,7 +116,7 @@ class ConsumerSession(Session):
         window = self._window
         self._inbox.is_flowing = window > 0
         if window > 0:
-            share = max(1, min(window, self._wanted.unacked_max) // len(self._consumers))
+            share = max(1, min(window, self._wanted.unacked_max) // max(1, len(self._consumers)))
             for consumer in self._consumers:
                 consumer.permit(share)
             self._wake.set()
@@ -189,7 +201,8 @@ class ConsumerSession(Session):
         command = object_in(text)
         kind = command.get("type")
         if kind == "isEndOfTopic":
-            await self._send({"endOfTopic": all(consumer.at_end for consumer in self._consumers)})
+            at_end = bool(self._consumers) and all(consumer.at_end for consumer in self._consumers)
+            await self._send({"endOfTopic": at_end})
         elif self._reads:
             self._asked = min(self._asked + 1, self._wanted.unacked_max)
         elif kind == "permit":
@@ -228,7 +241,7 @@ class ConsumerSession(Session):
         return same[0]
 
     async def _unsubscribe(self) -> None:
-        for consumer in self._consumers:
+        for consumer in list(self._consumers):
             try:
                 await consumer.unsubscribe()
             except BrokerError as error:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
+from quire_bookie.admin.answers import RefusedError
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.compression import Codec
-from quire_broker.limits import WEBSOCKET_NACK_S, WEBSOCKET_QUEUE_MAX, WEBSOCKET_SEND_S
+from quire_broker.limits import WEBSOCKET_NACK_S, WEBSOCKET_PARTITIONS_MAX, WEBSOCKET_QUEUE_MAX, WEBSOCKET_SEND_S
 from quire_broker.websocket.message_ids import MessageId, message_id_of
 from quire_broker.wire.kinds import TYPE_NAMES, InitialPosition, SubscriptionType
 
@@ -124,6 +125,16 @@ def reader_parameters(query: Query) -> ConsumerParameters:
     places = {"": LATEST, "latest": LATEST, "earliest": EARLIEST}
     start = places[text] if text in places else message_id_of(text.replace(" ", "+"))
     return ConsumerParameters(query.get("readerName", ""), durable=False, unacked_max=_queue_size(query), start=start)
+
+
+def require_few(count: int) -> None:
+    """Raise RefusedError if one session may not serve this number of topics and partitions."""
+    if count > WEBSOCKET_PARTITIONS_MAX:
+        raise RefusedError(
+            400,
+            f"{count} topics and partitions; a WebSocket session serves {WEBSOCKET_PARTITIONS_MAX}: "
+            "name fewer, or single partitions",
+        )
 
 
 def _queue_size(query: Query) -> int:

@@ -20,7 +20,15 @@ from quire_broker.server.budget import PublishBudget
 from quire_broker.websocket.attachment import Links, hello
 from quire_broker.websocket.consumer_session import ConsumerSession
 from quire_broker.websocket.dead_letters import DeadLetters
-from quire_broker.websocket.parameters import Query, consumer_parameters, producer_parameters, reader_parameters
+from quire_broker.websocket.parameters import (
+    ConsumerParameters,
+    Query,
+    consumer_parameters,
+    producer_parameters,
+    reader_parameters,
+    require_few,
+)
+from quire_broker.websocket.pattern_session import PatternSession
 from quire_broker.websocket.producer_session import ProducerSession
 from quire_broker.websocket.session import GOING_AWAY, Session
 from quire_broker.websocket.stats import SessionStats
@@ -95,14 +103,25 @@ class WebSocketService:
         with self._seat(request):
             topics = await self._topics_of(names)
             links = self._links(shown, secure=request.secure)
-            dead_letters = None
-            if wanted.redeliveries_max:
-                letters = parse_topic(wanted.dead_letter_topic or f"{names[0]}-{subscription}-DLQ")
-                places = await self._topics_of([letters])
-                place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
-                dead_letters = DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
+            letters = wanted.dead_letter_topic or f"{names[0]}-{subscription}-DLQ"
+            dead_letters = await self._dead_letters(links, letters, subscription, wanted)
             session = ConsumerSession(
                 self.settings, links, topics, subscription, wanted, self._budget, self.stats, dead_letters
+            )
+            return await self._serve(request, session)
+
+    async def consume_matching(
+        self, request: web.Request, pattern: TopicName, subscription: str, shown: tuple[str, str]
+    ) -> web.StreamResponse:
+        """Serve a consumer of all topics that match; the local name is the pattern. RefusedError, QuireError."""
+        wanted = _parsed(consumer_parameters, request.query)
+        if wanted.redeliveries_max and not wanted.dead_letter_topic:
+            raise RefusedError(400, "maxRedeliverCount with topicsPattern needs deadLetterTopic: the topics share it")
+        with self._seat(request):
+            links = self._links(shown, secure=request.secure)
+            dead_letters = await self._dead_letters(links, wanted.dead_letter_topic, subscription, wanted)
+            session = PatternSession(
+                self.settings, links, pattern, subscription, wanted, self._budget, self.stats, dead_letters
             )
             return await self._serve(request, session)
 
@@ -157,6 +176,16 @@ class WebSocketService:
             self._sessions.discard(session)
             session.close()
 
+    async def _dead_letters(
+        self, links: Links, topic: str, subscription: str, wanted: ConsumerParameters
+    ) -> DeadLetters | None:
+        """Return the publisher of dead letters; None if the client has not asked for one. QuireError."""
+        if not wanted.redeliveries_max:
+            return None
+        places = await self._topics_of([parse_topic(topic)])
+        place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
+        return DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
+
     def _links(self, shown: tuple[str, str], *, secure: bool) -> Links:
         return Links(partial(self._target, secure=secure), hello(shown), self._broker.memory)
 
@@ -166,12 +195,7 @@ class WebSocketService:
         for name in names:
             count = await self._broker.topics.partitions_for_client(name, auto_create=True)
             found += name.partitions(count) if count else [name]
-        if len(found) > limits.WEBSOCKET_PARTITIONS_MAX:
-            raise RefusedError(
-                400,
-                f"{len(found)} topics and partitions; a WebSocket session serves {limits.WEBSOCKET_PARTITIONS_MAX}: "
-                "name fewer, or single partitions",
-            )
+        require_few(len(found))
         return found
 
     async def _target(self, topic: TopicName, *, secure: bool) -> LinkTarget:

@@ -33,10 +33,12 @@ class TopicConsumer(Attachment):
         arrived: Callable[["TopicConsumer", Arrived], None],
         detached: Callable[["TopicConsumer"], None],
         failed: Callable[[PeerProtocolError], None],
+        creates: tuple[bool, bool] = (True, True),
     ) -> None:
         """`opened`: called when it is attached; `arrived`: takes entries.
 
         `detached`: called when the broker will deliver everything again; `failed`: ends the session.
+        `creates`: whether it may create the topic when it attaches first, and again.
         """
         super().__init__(links, topic)
         self._subscription = subscription
@@ -45,6 +47,7 @@ class TopicConsumer(Attachment):
         self._arrived = arrived
         self._detached = detached
         self._failed = failed
+        self._creates, self._creates_again = creates
         self._start = wanted.start
         """Where a reader continues; None for a consumer."""
         self._is_open = False
@@ -70,7 +73,7 @@ class TopicConsumer(Attachment):
             durable=wanted.durable,
             initialPosition=wanted.initial,
             priority_level=wanted.priority,
-            force_topic_creation=True,
+            force_topic_creation=self._creates,
         )
         if self._start is not None:
             body.start_message_id.CopyFrom(_position(self._start))
@@ -79,6 +82,7 @@ class TopicConsumer(Attachment):
         self._permits = self.waiting = 0
         await link.ask(pb.BaseCommand(type=Kind.SUBSCRIBE, subscribe=body), "subscribe")
         self._is_open = True
+        self._creates = self._creates_again
         self._opened()
 
     def detach(self) -> None:
@@ -136,6 +140,12 @@ class TopicConsumer(Attachment):
         for ledger_id, entry_id in entries:
             body.message_ids.add(ledgerId=ledger_id, entryId=entry_id)
         self.send(pb.BaseCommand(type=Kind.REDELIVER, redeliver=body))
+
+    @staticmethod
+    def closing(number: int) -> tuple[pb.BaseCommand, str]:
+        """Return the request that closes a consumer, and its field."""
+        body = pb.CommandCloseConsumer(consumer_id=number)
+        return pb.BaseCommand(type=Kind.CLOSE_CONSUMER, close_consumer=body), "close_consumer"
 
     async def unsubscribe(self) -> None:
         """Delete the subscription. RefusedByBrokerError, ServiceNotReadyError."""
