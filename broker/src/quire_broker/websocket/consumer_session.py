@@ -27,6 +27,7 @@ from quire_broker.names import TopicName
 from quire_broker.server.budget import PublishBudget
 from quire_broker.settings.websocket import WebSocketSettings
 from quire_broker.websocket.attachment import Attachment, Links
+from quire_broker.websocket.chunks import Chunks
 from quire_broker.websocket.dead_letters import DeadLetters
 from quire_broker.websocket.inbox import Arrived, Inbox, Incoming
 from quire_broker.websocket.message_ids import MessageId, message_id_of
@@ -58,6 +59,7 @@ class ConsumerSession(Session):
         self._wanted = wanted
         self._dead_letters = dead_letters
         self._inbox = Inbox(budget, links.hold, links.release, self._overflowed)
+        self._chunks = Chunks(budget)
         self._unacked = Unacknowledged(wanted.ack_timeout_s, wanted.nack_delay_s)
         self._asked = 0
         """Messages that a pulling client, or a reader, may still get."""
@@ -92,6 +94,7 @@ class ConsumerSession(Session):
     def close(self) -> None:
         """Leave the brokers."""
         self._inbox.close()
+        self._chunks.close()
         super().close()
 
     def _works(self) -> Sequence[Coroutine[Any, Any, None]]:
@@ -124,6 +127,16 @@ class ConsumerSession(Session):
     # called by the consumers
 
     def _arrived(self, consumer: TopicConsumer, arrived: Arrived) -> None:
+        if arrived.chunk is not None:
+            try:
+                whole = self._chunks.add(arrived, arrived.chunk)
+            except PeerProtocolError as error:
+                self._failed(error)
+                return
+            if whole is not None:
+                arrived, entries = whole
+                if not consumer.joined(arrived.messages[0].message_id, entries):
+                    arrived.messages.clear()
         for one in arrived.messages[:1]:
             self._ledgers[one.message_id.ledger_id] = consumer
             self._ledgers.move_to_end(one.message_id.ledger_id)
@@ -138,7 +151,10 @@ class ConsumerSession(Session):
 
     def _detached(self, consumer: TopicConsumer) -> None:
         """Drop what the broker delivers again."""
+        begun = (self._chunks.oldest(consumer), self._inbox.oldest(consumer))
+        consumer.begun = min((first for first in begun if first is not None), default=consumer.begun)
         self._inbox.drop(consumer)
+        self._chunks.drop(consumer)
         self._unacked.forget({ledger for ledger, one in self._ledgers.items() if one is consumer})
         self._wake.set()
 

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quire_bookie.dataclass import dataclass
-from quire_bookie.errors import PeerProtocolError
 from quire_broker.dispatch.permits import entry_cost
 from quire_broker.limits import WEBSOCKET_BUFFER_BYTES, WEBSOCKET_INBOX_BYTES
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask
 from quire_broker.server.budget import PublishBudget
 from quire_broker.websocket.message_ids import MessageId
-from quire_broker.wire.entry import peek
+from quire_broker.wire.entry import EntrySummary, peek
 from quire_broker.wire.frames import MessageFrame
 from quire_broker.wire.payload import Message, messages_of
 
@@ -45,6 +44,20 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a message: number `index` of `count`, which have `total_bytes` together."""
+
+    uuid: str
+    index: int
+    count: int
+    total_bytes: int
+    payload: bytes
+    message_id: MessageId
+    summary: EntrySummary
+    redeliveries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Arrived:
     """An entry that a broker has sent: `messages` are delivered; it cost `permits`."""
 
@@ -54,10 +67,12 @@ class Arrived:
     mask: int
     """The unacknowledged messages of a batch; 0 if it is none."""
     messages: list[Incoming]
+    chunk: Chunk | None = None
+    """Instead of messages."""
 
 
 def arrived_of(consumer: Receiver, frame: MessageFrame) -> Arrived:
-    """Unpack an entry. PeerProtocolError if it cannot be unpacked, or is a part of a message."""
+    """Unpack an entry. PeerProtocolError if it cannot be unpacked."""
     head = frame.command.message
     place = head.message_id
     summary = peek(frame.entry)
@@ -65,10 +80,18 @@ def arrived_of(consumer: Receiver, frame: MessageFrame) -> Arrived:
     mask = (unacked_mask(words) if words else -1) & full_mask(summary.num_messages) if summary.is_batch else 0
     permits = entry_cost(summary.num_messages, words or None)
     if summary.num_chunks > 1:
-        raise PeerProtocolError(
-            f"message {place.ledgerId}:{place.entryId} is a chunk of a larger one, which WebSocket does not serve: "
-            "consume this topic with a Pulsar client"
+        metadata = summary.metadata
+        chunk = Chunk(
+            metadata.uuid,
+            summary.chunk_id,
+            summary.num_chunks,
+            max(metadata.total_chunk_msg_size, metadata.uncompressed_size),
+            bytes(memoryview(frame.entry)[summary.payload_offset :]),
+            MessageId(place.ledgerId, place.entryId, consumer.partition),
+            summary,
+            head.redelivery_count,
         )
+        return Arrived(consumer, len(frame.entry), permits, 0, [], chunk)
     found = []
     size = summary.num_messages if summary.is_batch else 0
     for message in messages_of(frame.entry, summary):
@@ -127,6 +150,11 @@ class Inbox:
         """Note that the client has no permits left."""
         self.is_flowing = False
         self._settle()
+
+    def oldest(self, consumer: Receiver) -> tuple[int, int] | None:
+        """Return the first chunk of the chunked messages of a consumer that wait, if there are some."""
+        waiting = (one.message_id.first for one, _ in self._waiting if one.consumer is consumer)
+        return min((first for first in waiting if first is not None), default=None)
 
     def drop(self, consumer: Receiver) -> None:
         """Drop the messages of a consumer that the broker delivers again."""

@@ -4,9 +4,11 @@ The broker may send as many messages as the client may still take, less those th
 batches beyond that are a debt that later permits pay.
 """
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 
 from quire_bookie.errors import PeerProtocolError
+from quire_broker.limits import WEBSOCKET_QUEUE_MAX
 from quire_broker.managed_ledger.cursors.ack_set import words_of
 from quire_broker.names import TopicName
 from quire_broker.server.broker_link import BrokerLink
@@ -56,6 +58,12 @@ class TopicConsumer(Attachment):
         """Messages that the broker may still send; negative after a batch that was larger."""
         self.waiting = 0
         """Messages in the inbox."""
+        self._has_read = False
+        """Whether the client of a reader has a message, which is `_start` then."""
+        self.begun: Entry | None = None
+        """The first chunk of the messages that a reader's client did not get: a reader begins there again."""
+        self._joined: OrderedDict[Entry, list[Entry]] = OrderedDict()
+        """The entries of chunked messages, by their last one."""
 
     @property
     def partition(self) -> int:
@@ -76,12 +84,13 @@ class TopicConsumer(Attachment):
             force_topic_creation=self._creates,
         )
         if self._start is not None:
-            body.start_message_id.CopyFrom(_position(self._start))
+            start = self._start if self.begun is None else MessageId(*self.begun)
+            body.start_message_id.CopyFrom(_position(start))
         elif not wanted.durable:
             body.start_message_id.CopyFrom(_position(LATEST))
         self._permits = self.waiting = 0
         await link.ask(pb.BaseCommand(type=Kind.SUBSCRIBE, subscribe=body), "subscribe")
-        self._is_open = True
+        self._is_open, self.begun = True, None
         self._creates = self._creates_again
         self._opened()
 
@@ -109,35 +118,59 @@ class TopicConsumer(Attachment):
         self._permits -= arrived.permits
         start = self._start
         if start is not None:  # the broker begins with this entry, not after it
-            messages = [one for one in arrived.messages if not _is_before(one.message_id, start)]
-            arrived = Arrived(self, arrived.size_bytes, arrived.permits, arrived.mask, messages)
+            messages = [one for one in arrived.messages if not self._is_read(one.message_id)]
+            arrived = Arrived(self, arrived.size_bytes, arrived.permits, arrived.mask, messages, arrived.chunk)
         self.waiting += len(arrived.messages)
         self._arrived(self, arrived)
+
+    def joined(self, message_id: MessageId, entries: list[Entry]) -> bool:
+        """Note the entries of a chunked message, which are acknowledged and delivered again with its last one.
+
+        Return False if the client of a reader has it.
+        """
+        if self._is_read(message_id):
+            return False
+        self.waiting += 1
+        self._joined[message_id.entry] = entries
+        self._joined.move_to_end(message_id.entry)
+        if len(self._joined) > WEBSOCKET_QUEUE_MAX:
+            self._joined.popitem(last=False)
+        return True
+
+    def _is_read(self, message_id: MessageId) -> bool:
+        """Return whether a reader's client has a message, or it comes before those that the client asked for."""
+        if self._start is None:
+            return False
+        return _is_before(message_id, self._start) or (self._has_read and message_id.entry < self._start.entry)
 
     def delivered(self, message_id: MessageId) -> None:
         """Note that the client gets a message: a reader continues after it."""
         self.waiting -= 1
         if self._start is not None:
-            self._start = message_id
+            self._start, self._has_read = message_id, True
             if message_id.batch_index in (-1, message_id.batch_size - 1):
                 self._acknowledge(message_id, AckKind.CUMULATIVE, 0)
 
     def acknowledge(self, message_id: MessageId, left: int) -> None:
         """Acknowledge a message. `left`: the mask of messages of its batch that are not acknowledged."""
-        self._acknowledge(message_id, AckKind.INDIVIDUAL, left)
+        first = [] if message_id.first is None else [message_id.first]
+        others = [one for one in self._joined.pop(message_id.entry, first) if one != message_id.entry]
+        self._acknowledge(message_id, AckKind.INDIVIDUAL, left, others)
 
-    def _acknowledge(self, message_id: MessageId, kind: AckKind, left: int) -> None:
+    def _acknowledge(self, message_id: MessageId, kind: AckKind, left: int, others: Sequence[Entry] = ()) -> None:
         body = pb.CommandAck(consumer_id=self.number, ack_type=int(kind))
         found = body.message_id.add(ledgerId=message_id.ledger_id, entryId=message_id.entry_id)
         if left:
             found.ack_set.extend(words_of(left))
             found.batch_size = message_id.batch_size
+        for ledger_id, entry_id in others:
+            body.message_id.add(ledgerId=ledger_id, entryId=entry_id)
         self.send(pb.BaseCommand(type=Kind.ACK, ack=body))
 
     def redeliver(self, entries: list[Entry]) -> None:
         """Let the broker deliver entries again."""
         body = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self.number)
-        for ledger_id, entry_id in entries:
+        for ledger_id, entry_id in (one for entry in entries for one in self._joined.get(entry, [entry])):
             body.message_ids.add(ledgerId=ledger_id, entryId=entry_id)
         self.send(pb.BaseCommand(type=Kind.REDELIVER, redeliver=body))
 

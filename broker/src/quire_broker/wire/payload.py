@@ -16,7 +16,7 @@ from quire_bookie.errors import PeerProtocolError
 from quire_bookie.model import Buffer
 from quire_broker.compression import CompressionError, decompress
 from quire_broker.wire.entry import EntrySummary, peek
-from quire_broker.wire.proto.pulsar_pb2 import SingleMessageMetadata
+from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
 
 _U32 = struct.Struct(">I")
 
@@ -61,27 +61,37 @@ def messages_of(entry: Buffer, summary: EntrySummary | None = None) -> list[Mess
             return list(_unpack(payload, summary))
     else:
         payload = bytes(memoryview(entry)[summary.payload_offset :])
-    properties = {each.key: each.value for each in metadata.properties}
-    return [
-        Message(
-            -1,
-            summary.partition_key,
-            properties,
-            payload,
-            summary.publish_time_ms,
-            summary.event_time_ms,
-            summary.producer_name,
-            summary.sequence_id,
-            summary.chunk_id,
-            summary.num_chunks,
-            summary.uuid,
-        )
-    ]
+    return [_single(summary, payload)]
+
+
+def message_of_chunks(last: EntrySummary, payload: bytes) -> Message:
+    """Return the message whose chunks have this payload together; `last`: of its last chunk. PeerProtocolError."""
+    metadata = last.metadata
+    return _single(last, payload if metadata.encryption_keys else _decompressed(payload, metadata))
+
+
+def _single(summary: EntrySummary, payload: bytes) -> Message:
+    return Message(
+        -1,
+        summary.partition_key,
+        {each.key: each.value for each in summary.metadata.properties},
+        payload,
+        summary.publish_time_ms,
+        summary.event_time_ms,
+        summary.producer_name,
+        summary.sequence_id,
+        summary.chunk_id,
+        summary.num_chunks,
+        summary.uuid,
+    )
 
 
 def plain_payload(entry: Buffer, summary: EntrySummary) -> bytes:
     """Return the decompressed payload of an entry that is not encrypted. PeerProtocolError."""
-    payload, metadata = bytes(memoryview(entry)[summary.payload_offset :]), summary.metadata
+    return _decompressed(bytes(memoryview(entry)[summary.payload_offset :]), summary.metadata)
+
+
+def _decompressed(payload: bytes, metadata: MessageMetadata) -> bytes:
     try:
         return decompress(payload, metadata.compression, metadata.uncompressed_size)
     except CompressionError as error:

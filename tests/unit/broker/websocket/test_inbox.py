@@ -2,9 +2,6 @@
 
 from typing import Any, cast
 
-import pytest
-
-from quire_bookie.errors import PeerProtocolError
 from quire_broker.limits import WEBSOCKET_BUFFER_BYTES, WEBSOCKET_INBOX_BYTES
 from quire_broker.server.budget import PublishBudget
 from quire_broker.websocket.inbox import Arrived, Inbox, Incoming, arrived_of
@@ -112,9 +109,3 @@ def test_acknowledged_messages_of_a_batch_are_left_out() -> None:
     assert [one.message.payload for one in arrived.messages] == [b"a", b"c"]
     assert (arrived.mask, arrived.permits) == (0b101, 2)
     assert arrived.messages[1].message_id == MessageId(5, 6, 4, 2, 3) and arrived.messages[1].redeliveries == 2
-
-
-def test_a_chunk_is_refused_with_the_remedy() -> None:
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, num_chunks_from_msg=2, chunk_id=0)
-    with pytest.raises(PeerProtocolError, match="consume this topic with a Pulsar client"):
-        arrived_of(cast(Any, Consumer()), frame_of(metadata, b"x"))

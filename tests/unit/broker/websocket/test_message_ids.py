@@ -47,3 +47,9 @@ def encoded(message_id: MessageIdData) -> str:
 def test_a_text_that_is_no_id_is_refused(text: object) -> None:
     with pytest.raises(PeerProtocolError, match="messageId"):
         message_id_of(text)
+
+
+def test_the_id_of_a_chunked_message_names_its_first_and_its_last_chunk() -> None:
+    found = MessageId(7, 9, 2, first=(7, 5))
+    assert message_id_of(found.text()) == found
+    assert found.shown() == "7:5:2;7:9:2"
