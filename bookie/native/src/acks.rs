@@ -1,52 +1,15 @@
 //! The plain ACKs of a received buffer. Specified in `plain_acks`.
 
 use crate::buffers::Buffer;
+use crate::fields::Fields;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 const HEAD: &[u8] = b"\x08\x0a\x52";
 const ACK_BYTES_MIN: usize = 8 + 4 + 4 + 6;
-const VARINT_BYTES_MAX: usize = 9;
 
 fn be_u32(data: &[u8], at: usize) -> u64 {
     u32::from_be_bytes(data[at..at + 4].try_into().unwrap()) as u64
-}
-
-/// Reads one message of the protocol buffer format; None for a form that is left to the general parser.
-struct Reader<'a> {
-    data: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for index in 0..VARINT_BYTES_MAX {
-            let byte = *self.data.get(self.at)?;
-            self.at += 1;
-            value |= ((byte & 0x7F) as u64) << (7 * index);
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    fn expect(&mut self, byte: u8) -> Option<()> {
-        (*self.data.get(self.at)? == byte).then(|| self.at += 1)
-    }
-
-    /// Return a reader of the next `size` bytes, and continue after them.
-    fn part(&mut self, size: u64) -> Option<Reader<'a>> {
-        let stop = self.at.checked_add(usize::try_from(size).ok()?)?;
-        let data = self.data.get(self.at..stop)?;
-        self.at = stop;
-        Some(Reader { data, at: 0 })
-    }
-
-    fn is_done(&self) -> bool {
-        self.at == self.data.len()
-    }
 }
 
 /// Append the ids of one command to `ids` and return its consumer; None, and `ids` as before, for another form.
@@ -60,25 +23,23 @@ fn read_ack(command: &[u8], ids: &mut Vec<(u64, u64)>) -> Option<u64> {
 }
 
 fn read_fields(command: &[u8], ids: &mut Vec<(u64, u64)>) -> Option<u64> {
-    let mut outer = Reader { data: command.strip_prefix(HEAD)?, at: 0 };
-    let size = outer.varint()?;
-    let mut ack = outer.part(size)?;
+    let mut outer = Fields::of(command.strip_prefix(HEAD)?);
+    let mut ack = Fields::of(outer.part()?);
     if !outer.is_done() {
         return None;
     }
     ack.expect(0x08)?;
-    let consumer = ack.varint()?;
+    let consumer = ack.positive()?;
     ack.expect(0x10)?;
     ack.expect(0x00)?;
     let before = ids.len();
     while !ack.is_done() {
         ack.expect(0x1A)?;
-        let size = ack.varint()?;
-        let mut id = ack.part(size)?;
+        let mut id = Fields::of(ack.part()?);
         id.expect(0x08)?;
-        let ledger = id.varint()?;
+        let ledger = id.positive()?;
         id.expect(0x10)?;
-        let entry = id.varint()?;
+        let entry = id.positive()?;
         if !id.is_done() {
             return None;
         }

@@ -7,6 +7,8 @@ mod acks;
 mod adds;
 mod batches;
 mod buffers;
+mod deliveries;
+mod fields;
 mod flushes;
 mod messages;
 mod reads;
@@ -254,6 +256,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(messages::join_payloads, module)?)?;
     module.add_function(wrap_pyfunction!(messages::join_batch, module)?)?;
     module.add_function(wrap_pyfunction!(messages::message_columns, module)?)?;
+    module.add_function(wrap_pyfunction!(deliveries::plain_heads, module)?)?;
+    module.add_function(wrap_pyfunction!(deliveries::message_frames, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::run_segments, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::encode_runs, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::merge_blocks, module)?)?;

@@ -5,6 +5,7 @@
 
 use crate::adds::batch_edges;
 use crate::buffers::{new_bytes, Buffer};
+use crate::fields::{Fields, BYTES, VARINT};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -17,70 +18,12 @@ const ROW_BYTES: usize = 64;
 /// Largest size of the rows of one entry. A larger entry is left to the caller, which decodes it in parts.
 const ENTRY_ROWS_BYTES_MAX: usize = 64 << 20;
 
-const VARINT: u8 = 0;
-const BYTES: u8 = 2;
-
-/// Fields of one protobuf message, in order.
-struct Fields<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Fields<'a> {
-    fn of(bytes: &'a [u8]) -> Fields<'a> {
-        Fields { bytes, at: 0 }
-    }
-
-    fn is_done(&self) -> bool {
-        self.at >= self.bytes.len()
-    }
-
-    fn varint(&mut self) -> Option<u64> {
-        let mut found = 0u64;
-        for index in 0..10 {
-            let byte = *self.bytes.get(self.at)?;
-            self.at += 1;
-            if index == 9 && byte > 1 {
-                return None;
-            }
-            found |= u64::from(byte & 0x7f) << (7 * index);
-            if byte < 0x80 {
-                return Some(found);
-            }
-        }
-        None
-    }
-
-    fn tag(&mut self) -> Option<(u64, u8)> {
-        let word = self.varint()?;
-        Some((word >> 3, (word & 7) as u8))
-    }
-
-    fn string(&mut self) -> Option<&'a [u8]> {
-        let size = usize::try_from(self.varint()?).ok()?;
-        let end = self.at.checked_add(size).filter(|end| *end <= self.bytes.len())?;
-        let found = &self.bytes[self.at..end];
-        self.at = end;
-        Some(found)
-    }
-
-    fn text(&mut self) -> Option<&'a [u8]> {
-        let found = self.string()?;
-        std::str::from_utf8(found).ok().map(str::as_bytes)
-    }
-
-    /// A number that fits a signed field of 32 bits.
-    fn small(&mut self) -> Option<u32> {
-        self.varint().filter(|number| *number <= i32::MAX as u64).map(|number| number as u32)
-    }
-}
-
 /// The properties of a message, alone or in a batch.
 #[derive(Default)]
-struct Message<'a> {
-    key: Option<&'a [u8]>,
-    key_is_base64: bool,
-    ordering_key: Option<&'a [u8]>,
+pub struct Message<'a> {
+    pub key: Option<&'a [u8]>,
+    pub key_is_base64: bool,
+    pub ordering_key: Option<&'a [u8]>,
     event_ms: u64,
     is_null: bool,
     properties: Vec<(&'a [u8], &'a [u8])>,
@@ -88,14 +31,15 @@ struct Message<'a> {
 
 /// The metadata of an entry.
 #[derive(Default)]
-struct Metadata<'a> {
-    message: Message<'a>,
-    producer: &'a [u8],
-    sequence_id: i64,
+pub struct Metadata<'a> {
+    pub message: Message<'a>,
+    pub producer: &'a [u8],
+    pub sequence_id: i64,
     publish_ms: u64,
     compression: u32,
     uncompressed_size: u64,
-    batch: Option<u32>,
+    pub batch: Option<u32>,
+    pub is_delayed: bool,
     schema_version: &'a [u8],
 }
 
@@ -137,11 +81,15 @@ fn metadata(bytes: &[u8]) -> Option<Metadata<'_>> {
             (17, VARINT) => found.message.key_is_base64 = fields.varint()? != 0,
             (18, BYTES) => found.message.ordering_key = Some(fields.string()?),
             (25, VARINT) => found.message.is_null = fields.varint()? != 0,
-            // Replication clusters, delivery time, transaction and highest sequence id have no columns.
+            (19, VARINT) => {
+                fields.varint()?;
+                found.is_delayed = true;
+            }
+            // Replication clusters, transaction and highest sequence id have no columns.
             (5 | 7, BYTES) => {
                 fields.text()?;
             }
-            (19 | 22 | 23 | 24 | 30, VARINT) => {
+            (22 | 23 | 24 | 30, VARINT) => {
                 fields.varint()?;
             }
             _ => return None,
@@ -176,18 +124,23 @@ fn single(bytes: &[u8]) -> Option<(Message<'_>, usize, bool, Option<i64>)> {
     Some((message, size?, is_out, sequence_id))
 }
 
-/// Decode the metadata of an entry with a valid checksum, and return where its payload begins.
-fn opened(entry: &[u8]) -> Option<(Metadata<'_>, usize)> {
+/// Decode the metadata of an entry. Also returns its message part, from the checksum on, and the size of its head.
+pub fn peeked(entry: &[u8]) -> Option<(Metadata<'_>, &[u8], usize)> {
     let mut at = 0usize;
     if entry.len() >= 6 && entry[..2] == BROKER_MAGIC {
         at = 6 + u32::from_be_bytes(entry[2..6].try_into().unwrap()) as usize;
     }
     let body = entry.get(at..).filter(|body| body.len() >= HEAD_BYTES && body[..2] == CHECKSUM_MAGIC)?;
-    let checksum = u32::from_be_bytes(body[2..6].try_into().unwrap());
     let size = u32::from_be_bytes(body[6..10].try_into().unwrap()) as usize;
     let end = HEAD_BYTES.checked_add(size).filter(|end| *end <= body.len())?;
-    let found = metadata(&body[HEAD_BYTES..end])?;
-    (crc32c::crc32c(&body[6..]) == checksum).then_some((found, at + end))
+    Some((metadata(&body[HEAD_BYTES..end])?, body, end))
+}
+
+/// Decode the metadata of an entry with a valid checksum, and return where its payload begins.
+fn opened(entry: &[u8]) -> Option<(Metadata<'_>, usize)> {
+    let (found, body, end) = peeked(entry)?;
+    let checksum = u32::from_be_bytes(body[2..6].try_into().unwrap());
+    (crc32c::crc32c(&body[6..]) == checksum).then_some((found, entry.len() - body.len() + end))
 }
 
 /// A column of int32 or int64, as bytes.

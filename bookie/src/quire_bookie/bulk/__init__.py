@@ -8,7 +8,15 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from quire_bookie.bulk import plain, plain_acks, plain_adds, plain_flushes, plain_messages, plain_reads
+from quire_bookie.bulk import (
+    plain,
+    plain_acks,
+    plain_adds,
+    plain_deliveries,
+    plain_flushes,
+    plain_messages,
+    plain_reads,
+)
 
 
 def _chosen() -> ModuleType:
@@ -45,6 +53,7 @@ if TYPE_CHECKING:
         encode_stored,
         split_batch,
     )
+    from quire_bookie.bulk.plain_deliveries import message_frames, plain_heads
     from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
     from quire_bookie.bulk.plain_messages import join_batch, join_payloads, message_columns
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
@@ -70,6 +79,8 @@ else:
     _messages = _steps if hasattr(_steps, "join_batch") else plain_messages
     join_batch, join_payloads = _messages.join_batch, _messages.join_payloads
     message_columns = _messages.message_columns
+    _deliveries = _steps if hasattr(_steps, "message_frames") else plain_deliveries
+    message_frames, plain_heads = _deliveries.message_frames, _deliveries.plain_heads
     take_acks = (_steps if hasattr(_steps, "take_acks") else plain_acks).take_acks
 
 IS_NATIVE = _chosen() is not plain
@@ -92,6 +103,8 @@ __all__ = [
     "join_payloads",
     "merge_blocks",
     "message_columns",
+    "message_frames",
+    "plain_heads",
     "read_replies",
     "row_replies",
     "run_segments",

@@ -14,12 +14,8 @@ from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Moved, SubscriptionType
 
 
-@dataclass(slots=True)
-class Delivery:
-    """One entry sent to a consumer. `ack_set`: words of the unacknowledged batch indexes, None for all.
-
-    Consumers of several subscriptions may get the same object: do not change it.
-    """
+class Delivery(NamedTuple):
+    """One entry sent to a consumer. `ack_set`: words of the unacknowledged batch indexes, None for all."""
 
     position: Position
     data: Buffer

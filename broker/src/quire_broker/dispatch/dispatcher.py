@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
+from quire_bookie.bulk import plain_heads
 from quire_bookie.dataclass import dataclass
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.env.clock import WallClock
@@ -77,6 +78,9 @@ def hand_over(
 
 class Dispatcher:
     """Base class of the dispatchers. `consumers` are in the order in which they take turns."""
+
+    wants_keys = False
+    """Whether it looks at the keys of entries."""
 
     def __init__(self, cursor: EntryCursor, ledger: EntryLedger, settings: DispatchSettings, clock: WallClock) -> None:
         self.cursor = cursor
@@ -233,12 +237,27 @@ class Dispatcher:
         """Return the next entries of the cursor, at most `entries_max`."""
         self.stats.reads += 1
         bytes_max = self.ration.bytes_at_once(self.settings.read_batch_bytes)
-        return await self.cursor.read(entries_max=entries_max, bytes_max=bytes_max)
+        entries = await self.cursor.read(entries_max=entries_max, bytes_max=bytes_max)
+        self.note_heads(entries)
+        return entries
 
     def read_cached(self, entries_max: int) -> Sequence[StoredEntry]:
         """Return what `read_new` would, if that needs no waiting; empty if it does, or if there is nothing."""
         self.stats.reads += 1
-        return self.cursor.read_cached(entries_max, self.settings.read_batch_bytes)
+        entries = self.cursor.read_cached(entries_max, self.settings.read_batch_bytes)
+        self.note_heads(entries)
+        return entries
+
+    def note_heads(self, entries: Sequence[StoredEntry]) -> None:
+        """Note in one step what dispatch needs to know of plain entries. `summary_of` parses the other ones."""
+        if not entries or not (entries[0].messages < 0 or (self.wants_keys and entries[0].key is None)):
+            return
+        counts, keys = plain_heads([entry.data for entry in entries], self.wants_keys)
+        for entry, count in zip(entries, counts, strict=True):
+            entry.messages = count
+        if self.wants_keys:
+            for entry, key in zip(entries, keys, strict=True):
+                entry.key = key
 
     def has_sent_all(self) -> bool:
         """Return whether nothing is left to send, and note that: the loop then waits for an append without a read."""

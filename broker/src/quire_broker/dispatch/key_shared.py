@@ -57,6 +57,8 @@ class SlotHolders:
 class KeySharedDispatcher(SharedDispatcher):
     """Dispatches by key. The first consumer determines `mode` and `allow_out_of_order`."""
 
+    wants_keys = True
+
     def __init__(
         self,
         cursor: DelayingCursor,
@@ -138,15 +140,18 @@ class KeySharedDispatcher(SharedDispatcher):
             if self.blocked or (filtering and self.filters_are_spent) or (not replayed and len(self.replay) >= limit):
                 break
             taken += 1
-            summary = self.summary_of(entry, handout.skipped)
-            if summary is None:
-                continue
-            slot = self._slot_for(summary)
-            if not summary.is_plain and self._delay(entry, summary, slot):
-                continue
+            messages, key = entry.messages, entry.key
+            if filtering or messages <= 0 or key is None:
+                summary = self.summary_of(entry, handout.skipped)
+                if summary is None:
+                    continue
+                messages, key = summary.num_messages, summary.sticky_key()
+                if not summary.is_plain and self._delay(entry, summary, self._slot_of(key)):
+                    continue
+            slot = self._slot_of(key)
             target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
             if target is not None:
-                self.give(target, entry, summary, slot, handout, replayed)
+                self.give(target, entry, messages, slot, handout, replayed)
                 continue
             if not self.allow_out_of_order:
                 stuck.add(slot)
@@ -158,8 +163,8 @@ class KeySharedDispatcher(SharedDispatcher):
         return not replayed and not self.allow_out_of_order and self.replay.has_slot(slot)
 
     def give(
-        self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
+        self, consumer: Consumer, entry: StoredEntry, messages: int, slot: int, handout: Handout, replayed: bool
     ) -> int:
         """Assign as on Shared; the consumer then holds the slot."""
         self.holders.more(slot, consumer)
-        return super().give(consumer, entry, summary, slot, handout, replayed)
+        return super().give(consumer, entry, messages, slot, handout, replayed)

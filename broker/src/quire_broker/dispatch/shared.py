@@ -27,6 +27,7 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary, peek
 
 log = logging.getLogger("quire.broker.dispatch")
+_new_tuple = tuple.__new__  # half the cost of calling Delivery
 DUE_AT_ONCE = 2_000
 """Delayed entries that one step looks at: up to 4 ms."""
 RECHECK_MS = 60_000
@@ -36,13 +37,14 @@ RECHECK_MS = 60_000
 class Handout:
     """Entries that one step assigned to consumers and has not sent yet: one delivery call per consumer."""
 
-    __slots__ = ("batches", "entries", "messages", "skipped")
+    __slots__ = ("batches", "has_ack_sets", "messages", "skipped")
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_ack_sets: bool) -> None:
+        """Initialise. `has_ack_sets`: parts of batches are acknowledged."""
+        self.has_ack_sets = has_ack_sets
         self.batches: dict[Consumer, list[Delivery]] = {}
         self.messages: dict[Consumer, int] = {}
         self.skipped: list[Position] = []
-        self.entries = 0
 
 
 class SharedDispatcher(Dispatcher):
@@ -304,6 +306,7 @@ class SharedDispatcher(Dispatcher):
             if not entries or entries[0].position != first:
                 log.warning("entry %s of %s no longer exists and cannot be delivered again", first, self.ledger.name)
                 self.replay.discard(first)
+            self.note_heads(entries)
             found += [entry for entry in entries if entry.position in positions]
             budget -= sum([len(entry.data) for entry in entries])
             if budget <= 0 or len(entries) < length:
@@ -336,7 +339,7 @@ class SharedDispatcher(Dispatcher):
 
     def _hand_out(self, entries: list[StoredEntry], *, replayed: bool) -> int:
         """Assign entries to consumers and send them. Return how many, from the first on, are settled."""
-        handout = Handout()
+        handout = Handout(has_ack_sets=self.settings.batch_index_acks and self.cursor.has_ack_sets)
         taken = self._assign(entries, handout, replayed)
         assert 0 <= taken <= len(entries)
         if handout.skipped:
@@ -362,20 +365,22 @@ class SharedDispatcher(Dispatcher):
                 if current is None:
                     break
             taken += 1
-            summary = self.summary_of(entry, handout.skipped)
-            if summary is None:
-                continue
-            if not summary.is_plain and self._delay(entry, summary, NO_SLOT):
-                continue
-            target = current
-            if not summary.is_plain and summary.num_chunks > 1 and summary.uuid:
-                target = self._chunk_owner(summary, current)
-                if not target.ready:
-                    self.replay.add(entry.position)
+            messages, target = entry.messages, current
+            if filtering or messages <= 0:
+                summary = self.summary_of(entry, handout.skipped)
+                if summary is None:
                     continue
-                if summary.is_last_chunk:
-                    self._chunk_owners.pop(summary.uuid, None)
-            cost = self.give(target, entry, summary, NO_SLOT, handout, replayed)
+                if not summary.is_plain and self._delay(entry, summary, NO_SLOT):
+                    continue
+                if not summary.is_plain and summary.num_chunks > 1 and summary.uuid:
+                    target = self._chunk_owner(summary, current)
+                    if not target.ready:
+                        self.replay.add(entry.position)
+                        continue
+                    if summary.is_last_chunk:
+                        self._chunk_owners.pop(summary.uuid, None)
+                messages = summary.num_messages
+            cost = self.give(target, entry, messages, NO_SLOT, handout, replayed)
             if target is current:
                 turn_left -= cost
         return taken
@@ -419,12 +424,12 @@ class SharedDispatcher(Dispatcher):
         return owner
 
     def give(
-        self, consumer: Consumer, entry: StoredEntry, summary: EntrySummary, slot: int, handout: Handout, replayed: bool
+        self, consumer: Consumer, entry: StoredEntry, messages: int, slot: int, handout: Handout, replayed: bool
     ) -> int:
         """Charge the consumer for an entry and add it to the handout. Return its cost in messages."""
         position = entry.position
-        ack_set = self.cursor.ack_set(position) if self.settings.batch_index_acks else None
-        cost = entry_cost(summary.num_messages, ack_set)
+        ack_set = self.cursor.ack_set(position) if handout.has_ack_sets else None
+        cost = messages if ack_set is None else entry_cost(messages, ack_set)
         if replayed:
             self.replay.discard(position)
         consumer.permits -= cost
@@ -437,6 +442,6 @@ class SharedDispatcher(Dispatcher):
         if batch is None:
             batch = handout.batches[consumer] = []
             handout.messages[consumer] = 0
-        batch.append(Delivery(position, entry.data, self.counts.of(position), ack_set))
+        batch.append(_new_tuple(Delivery, (position, entry.data, self.counts.of(position), ack_set, None)))
         handout.messages[consumer] += cost
         return cost

@@ -37,3 +37,9 @@ class StoredEntry:
     """Words whose set bits are the messages that compaction kept of a batch; None: all."""
     summary: EntrySummary | None = field(default=None, compare=False, repr=False)
     """Its metadata, once a dispatcher has read it: several subscriptions may get the same object."""
+    messages: int = field(default=-1, compare=False, repr=False)
+    """Its number of messages if its metadata have nothing else that dispatch looks at; 0: see `summary`; -1: unknown.
+
+    See `quire_bookie.bulk.plain_deliveries.plain_heads`."""
+    key: bytes | None = field(default=None, compare=False, repr=False)
+    """What Key_Shared hashes of such an entry, if that was asked for."""

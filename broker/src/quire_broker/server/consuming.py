@@ -9,7 +9,6 @@ from functools import partial
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
-from quire_bookie.model import Buffer
 from quire_broker import limits
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeyShared
@@ -32,9 +31,9 @@ from quire_broker.topic import policy_limits
 from quire_broker.topic.client_names import check_name, check_properties
 from quire_broker.topic.serving import ServedSubscription, ServedTopic
 from quire_broker.wire import commands
-from quire_broker.wire.entry import MAGIC_BROKER_METADATA, deliverable
+from quire_broker.wire.entry import deliverable
 from quire_broker.wire.frames import AckRun
-from quire_broker.wire.hot import MessageHeads
+from quire_broker.wire.hot import MessageFrames
 from quire_broker.wire.kinds import AckKind, InitialPosition, KeySharedMode, Moved, SubscriptionType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 
@@ -52,7 +51,7 @@ class _Attached:
     topic: ServedTopic
     subscription: ServedSubscription
     consumer: Consumer
-    heads: MessageHeads
+    frames: MessageFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +159,8 @@ class Consuming:
         if self._connection.closed or spec.consumer_id in self._abandoned:
             await self._detach(topic, subscription, consumer)
             return None
-        heads = MessageHeads(spec.consumer_id, topic.name.partition)
-        self._consumers[spec.consumer_id] = _Attached(topic, subscription, consumer, heads)
+        frames = MessageFrames(spec.consumer_id, topic.name.partition)
+        self._consumers[spec.consumer_id] = _Attached(topic, subscription, consumer, frames)
         return commands.success(request.request_id)
 
     def abandon(self, consumer_id: int) -> None:
@@ -323,26 +322,13 @@ class Consuming:
         attached = self._consumers.get(consumer_id)
         if attached is None:
             return
-        encode = attached.heads.encode
-        parts: list[Buffer] = []
-        size = 0
-        for delivery in deliveries:
-            data = delivery.data
-            if not self._whole_entries or (data[:2] == MAGIC_BROKER_METADATA and not self._keeps_broker_metadata):
-                data = deliverable(data, broker_metadata=False, checksum=self._whole_entries)
-            position = delivery.position
-            size += len(data)
-            parts.append(
-                encode(
-                    position.ledger_id,
-                    position.entry_id,
-                    len(data),
-                    delivery.redelivery_count,
-                    delivery.ack_set,
-                    delivery.consumer_epoch,
-                )
-            )
-            parts.append(data)
+        if not self._whole_entries:
+            deliveries = [
+                delivery._replace(data=deliverable(delivery.data, broker_metadata=False, checksum=False))
+                for delivery in deliveries
+            ]
+        strips = self._whole_entries and not self._keeps_broker_metadata
+        parts, size = attached.frames.encode(deliveries, strips=strips)
         stats = self._parts.stats
         stats.messages_out += messages
         stats.bytes_out += size

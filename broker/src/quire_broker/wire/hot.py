@@ -6,6 +6,9 @@ A batch of them becomes one buffer, or one list for a gathering write; entries a
 import struct
 from collections.abc import Iterable, Sequence
 
+from quire_bookie.bulk import message_frames
+from quire_bookie.bulk.plain_deliveries import Delivered
+from quire_bookie.model import Buffer
 from quire_broker.wire.varint import varint
 
 _SIZES = struct.Struct(">II")
@@ -13,7 +16,8 @@ _MINUS_ONE = varint(-1)
 # Depending on its length, a receipt's frame begins with one of these; it is always shorter than 128 bytes.
 _RECEIPT_HEADS = tuple(_SIZES.pack(length + 8, length + 4) + b"\x08\x07\x3a" + varint(length) for length in range(128))
 _LENGTHS = tuple(b"\x1a" + varint(length) for length in range(128))
-_MESSAGE = b"\x08\x09\x4a"
+COPIED_ENTRY_BYTES = 8192
+"""Entries that are smaller on average are copied into one buffer with their heads."""
 
 
 def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, int]]) -> bytes:
@@ -34,60 +38,18 @@ def encode_receipts(producer_id: int, receipts: Iterable[tuple[int, int, int, in
     return b"".join(parts)
 
 
-class MessageHeads:
-    """Encodes the part of a MESSAGE frame before the entry, for one consumer."""
+class MessageFrames:
+    """Encodes the MESSAGE frames of one consumer."""
 
-    __slots__ = ("_consumer", "_end", "_epoch", "_ledger_id", "_partition", "_starts")
+    __slots__ = ("_consumer", "_partition")
 
     def __init__(self, consumer_id: int, partition: int = -1) -> None:
-        self._ledger_id = -2
-        self._starts: dict[int, tuple[bytes, int]] = {}  # by size of the entry id: the bytes before it, and size
         self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
-        self._partition = self._end = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
-        self._epoch: int | None = None
+        self._partition = b"\x18" + (_MINUS_ONE if partition == -1 else varint(partition))
 
-    def encode(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        entry_size: int,
-        redelivery_count: int = 0,
-        ack_set: Sequence[int] | None = None,
-        consumer_epoch: int | None = None,
-    ) -> bytes:
-        """Return the head of one MESSAGE; `entry_size` bytes of stored entry must follow it."""
-        if not redelivery_count and not ack_set:
-            if ledger_id != self._ledger_id or consumer_epoch != self._epoch:
-                self._begin(ledger_id, consumer_epoch)
-            entry_bytes = varint(entry_id)
-            start, size = self._starts.get(len(entry_bytes)) or self._start(ledger_id, len(entry_bytes))
-            return b"%b%b%b%b" % (_SIZES.pack(size + 4 + entry_size, size), start, entry_bytes, self._end)
-        message_id = b"\x08%b\x10%b%b" % (varint(ledger_id), varint(entry_id), self._partition)
-        body = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
-        if redelivery_count:
-            body += b"\x18" + varint(redelivery_count)
-        if ack_set:
-            body += b"".join([b"\x20" + varint(word) for word in ack_set])
-        if consumer_epoch is not None:
-            body += b"\x28" + varint(consumer_epoch)
-        command = b"%b%b%b" % (_MESSAGE, varint(len(body)), body)
-        return _SIZES.pack(len(command) + 4 + entry_size, len(command)) + command
-
-    def _begin(self, ledger_id: int, consumer_epoch: int | None) -> None:
-        """Use another ledger and epoch from now on."""
-        self._ledger_id, self._epoch = ledger_id, consumer_epoch
-        self._end = self._partition if consumer_epoch is None else self._partition + b"\x28" + varint(consumer_epoch)
-        self._starts.clear()
-
-    def _start(self, ledger_id: int, entry_bytes: int) -> tuple[bytes, int]:
-        """Return the common first bytes of a ledger's messages with entry ids of this size, and the command's size."""
-        ledger = b"\x08" + varint(ledger_id) + b"\x10"
-        id_size = len(ledger) + entry_bytes + len(self._partition)
-        rest_size = len(ledger) + entry_bytes + len(self._end)
-        consumer = self._consumer + varint(id_size)
-        head = _MESSAGE + varint(len(consumer) + rest_size) + consumer
-        made = self._starts[entry_bytes] = (head + ledger, len(head) + rest_size)
-        return made
+    def encode(self, deliveries: Sequence[Delivered], *, strips: bool) -> tuple[list[Buffer], int]:
+        """Return the frames and the bytes of their entries; with `strips` without what a broker added to them."""
+        return message_frames(self._consumer, self._partition, deliveries, strips, COPIED_ENTRY_BYTES)
 
 
 def encode_send(producer_id: int, sequence_id: int, entry: bytes, messages: int = 1) -> bytes:

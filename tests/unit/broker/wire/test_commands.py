@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quire_broker.errors import ServerError
 from quire_broker.wire import commands
 from quire_broker.wire.frames import FrameDecoder, MessageFrame
-from quire_broker.wire.hot import MessageHeads, encode_receipts
+from quire_broker.wire.hot import MessageFrames, encode_receipts
 from quire_broker.wire.kinds import Kind, LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from quire_broker.wire.varint import read_varint, signed, varint
@@ -57,10 +57,9 @@ def rebuilt(command: pb.BaseCommand, entry: bytes) -> bytes | None:
             message = command.message
             where = message.message_id
             epoch = message.consumer_epoch if message.HasField("consumer_epoch") else None
-            head = MessageHeads(message.consumer_id, where.partition).encode(
-                where.ledgerId, where.entryId, len(entry), message.redelivery_count, list(message.ack_set), epoch
-            )
-            return head + entry
+            delivery = (where.ledgerId, where.entryId), entry, message.redelivery_count, list(message.ack_set), epoch
+            parts, _ = MessageFrames(message.consumer_id, where.partition).encode([delivery], strips=False)
+            return b"".join(parts)
         case Kind.PRODUCER_SUCCESS:
             made = command.producer_success
             if made.schema_version:
@@ -155,8 +154,9 @@ def test_receipts_read_back(producer_id: int, receipts: list[tuple[int, int, int
 
 @given(IDS, IDS, st.integers(-1, 1000), st.integers(0, 2**31), st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40))
 def test_message_heads_read_back(ledger: int, entry: int, partition: int, count: int, ack_set: list[int]) -> None:
-    head = MessageHeads(3, partition).encode(ledger, entry, 5, count, ack_set, 2)
-    (frame,) = FrameDecoder(10_000).feed(head + b"entry")
+    delivery = (ledger, entry), b"entry", count, ack_set, 2
+    parts, _ = MessageFrames(3, partition).encode([delivery], strips=False)
+    (frame,) = FrameDecoder(10_000).feed(b"".join(parts))
     assert isinstance(frame, MessageFrame)
     message = frame.command.message
     where = message.message_id
