@@ -226,7 +226,9 @@ class SharedDispatcher(Dispatcher):
         """Return the next entries of the cursor that are not delayed already."""
         self.stats.reads += 1
         bytes_max = self.ration.bytes_at_once(self.settings.read_batch_bytes)
-        return await self.cursor.read(entries_max, bytes_max, self.delayed.waiting)
+        entries = await self.cursor.read(entries_max, bytes_max, self.delayed.waiting)
+        self.note_heads(entries)
+        return entries
 
     def _take_due(self) -> None:
         """Move delayed entries that are due to the replays, as far as those have room."""
