@@ -256,6 +256,7 @@ CHANGES = (
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/all_subscription/expireMessages/{seconds}",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/backlogQuota",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/createMissedPartitions",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/compaction/ledger",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/abort",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/begin",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/offload/complete",

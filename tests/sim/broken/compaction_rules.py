@@ -5,29 +5,29 @@ from typing import Any
 
 from quire_bookie.errors import LedgerError
 from quire_bookie.model import LedgerId
-from quire_broker.compaction.compactor import _Output
+from quire_broker.compaction.compacted_output import CompactedOutput
 from quire_broker.managed_ledger.compacted_ledgers import CompactedLedgers
 from quire_broker.managed_ledger.ledger_port import Writer
 from tests.sim.broken.variant import Variant, replaced
 
 
 def _unfinished_ledger_recorded() -> tuple[Any, ...]:
-    proper = _Output._until
+    proper = CompactedOutput._until
 
-    async def broken(self: _Output, entry_id: int) -> None:
+    async def broken(self: CompactedOutput, entry_id: int) -> None:
         try:
             await proper(self, entry_id)
         except LedgerError:
             self._writer.abandon()
 
-    async def finish(self: _Output) -> None:
+    async def finish(self: CompactedOutput) -> None:
         if self._failure is None:
             await self._send()
             await self._until(self.entries - 1)
         if self._failure is None:
             await self._writer.close()
 
-    return replaced(_Output, "_until", broken), replaced(_Output, "finish", finish)
+    return replaced(CompactedOutput, "_until", broken), replaced(CompactedOutput, "finish", finish)
 
 
 def _former_ledger_deleted_first() -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ continue where a read ended find their place without one.
 import asyncio
 from typing import TypeVar
 
-from quire_bookie.model import EntryId
+from quire_bookie.model import EntryId, LedgerMetadata
 from quire_broker.compaction.compacted_entry import decode
 from quire_broker.managed_ledger.compacted_ledgers import Compacted, CompactedLedgers
 from quire_broker.managed_ledger.ledger_port import Reader
@@ -40,6 +40,10 @@ class CompactedReader:
     def known_size(self) -> tuple[int, int]:
         """Its entries and its bytes; zeros before it is opened."""
         return (0, 0) if self._reader is None else (self._reader.last_add_confirmed + 1, self._reader.length)
+
+    async def metadata(self) -> LedgerMetadata:
+        """Return the metadata of the ledger. Errors of the ledger client."""
+        return (await self._opened()).metadata
 
     async def size(self) -> tuple[int, int]:
         """Return its entries and its bytes. Errors of the ledger client."""

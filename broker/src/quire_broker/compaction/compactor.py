@@ -16,22 +16,18 @@ from typing import TypeVar
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.env.side_thread import SideThread
-from quire_bookie.errors import LedgerError
-from quire_bookie.limits import MIB
-from quire_bookie.model import Buffer, EntryId
-from quire_broker.compaction.compacted_entry import encode, encoded_id
+from quire_bookie.model import Buffer
+from quire_broker.compaction.compacted_entry import encode
+from quire_broker.compaction.compacted_output import READ_BYTES, READ_ENTRIES, CompactedOutput, custom_of
 from quire_broker.compaction.compacted_reader import CompactedReader
 from quire_broker.compaction.latest_messages import LatestMessages, summary_of, weight
 from quire_broker.errors import CompactionError
-from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.names import TopicName
 from quire_broker.settings.compaction import CompactionSettings
 from quire_broker.wire.entry import EntrySummary
 
-READ_ENTRIES = 100
-READ_BYTES = MIB
 STEP_US = 1_000
 """Work on the event loop until other tasks get a turn."""
 THREAD_US = 3_000
@@ -100,14 +96,10 @@ class Compactor:
         return latest
 
     async def _write(self, latest: LatestMessages, horizon: Position) -> Outcome:
-        custom = {
-            "pulsar/compactedTopic": str(self._topic).encode(),
-            "pulsar/compactedTo": encoded_id(horizon, self._topic.partition),
-        }
-        writer = await self._ledger.compacted.create(custom)
+        writer = await self._ledger.compacted.create(custom_of(self._topic, horizon))
         recorded = False
         try:
-            output = _Output(writer)
+            output = CompactedOutput(writer)
             async with aclosing(self._entries(horizon)) as entries:
                 async for entry in entries:
                     kept = await self._in_turn(entry, latest.kept)
@@ -115,7 +107,7 @@ class Compactor:
                         parts = encode(entry.position, self._topic.partition, kept.data, kept.live)
                         await output.add(parts, entry.position)
             await output.finish()
-            await self._ledger.compacted.record(writer, horizon)
+            await self._ledger.compacted.record(writer.ledger_id, horizon)
             recorded = True
         finally:
             if not recorded:
@@ -164,63 +156,3 @@ class Compactor:
                     return
                 yield entry
             position = found[-1].position.following
-
-
-class _Output:
-    """Writes the kept entries, a run at a time: the next run is sent while the last one is confirmed."""
-
-    def __init__(self, writer: Writer) -> None:
-        self.entries = self.size_bytes = 0
-        self._writer = writer
-        self._run: list[tuple[Buffer, ...]] = []
-        self._run_bytes = 0
-        self._confirmed = -1
-        self._failure: LedgerError | None = None
-        self._progress = asyncio.Event()
-        writer.listener = self
-
-    async def add(self, parts: tuple[Buffer, ...], position: Position) -> None:
-        """Add one entry. CompactionError if it does not fit into a ledger; the error of a failed writer."""
-        size = sum(map(len, parts))
-        if size > self._writer.payload_bytes_max:
-            raise CompactionError(
-                f"entry {position} has {size} bytes in a compacted ledger, the limit is "
-                f"{self._writer.payload_bytes_max}: raise nettyMaxFrameSizeBytes of bookies and brokers"
-            )
-        self._run.append(parts)
-        self._run_bytes += size
-        self.size_bytes += size
-        self.entries += 1
-        if len(self._run) >= READ_ENTRIES or self._run_bytes >= READ_BYTES:
-            await self._send()
-
-    async def _send(self) -> None:
-        run, self._run, self._run_bytes = self._run, [], 0
-        before = self.entries - len(run) - 1
-        if run:
-            self._writer.submit(run)
-        await self._until(before)
-
-    async def _until(self, entry_id: int) -> None:
-        """Wait until an entry is confirmed. Raises the error of a failed writer."""
-        while self._confirmed < entry_id and self._failure is None:
-            self._progress.clear()
-            await self._progress.wait()
-        if self._failure is not None:
-            raise self._failure
-
-    async def finish(self) -> None:
-        """Wait until all entries are confirmed, and close the ledger."""
-        await self._send()
-        await self._until(self.entries - 1)
-        await self._writer.close()
-
-    def on_confirmed(self, up_to: EntryId) -> None:
-        """Handle an event of the writer; not for callers."""
-        self._confirmed = up_to
-        self._progress.set()
-
-    def on_failed(self, error: LedgerError) -> None:
-        """Handle an event of the writer; not for callers."""
-        self._failure = error
-        self._progress.set()

@@ -12,6 +12,7 @@ The rules are those of Pulsar 4.0, except for chunks, of which it keeps only the
 """
 
 import struct
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from quire_bookie.errors import PeerProtocolError
@@ -36,9 +37,26 @@ _REMOVED_METADATA = SingleMessageMetadata(payload_size=0, compacted_out=True).Se
 _REMOVED = struct.pack(">I", len(_REMOVED_METADATA)) + _REMOVED_METADATA
 
 
-def _token(position: Position, index: int = _WHOLE) -> int:
-    """Return a number for one message: smaller than a tuple, of which there would be one for each key."""
+def token_of(position: Position, index: int = _WHOLE) -> int:
+    """Return a number for one message: smaller than a tuple, of which there would be one for each key.
+
+    Numbers have the order of the messages in the topic.
+    """
     return position.ledger_id << 64 | position.entry_id << 24 | index + 1
+
+
+class Mark(NamedTuple):
+    """What decides about one message. `empty`: it deletes its key. `uuid`: of a chunk, with its number in the message.
+
+    `token`: see `token_of`.
+    """
+
+    token: int
+    key: str | None
+    empty: bool = False
+    uuid: str | None = None
+    chunk_id: int = 0
+    is_last: bool = False
 
 
 class Kept(NamedTuple):
@@ -69,36 +87,35 @@ class LatestMessages:
         """The number of keys with a message that is kept."""
         return len(self._latest)
 
+    @property
+    def tokens(self) -> Iterable[int]:
+        """The token of the latest message of each key; of a chunked message that of its first chunk."""
+        return self._latest.values()
+
     # ---- phase one
     def note(self, position: Position, entry: Buffer, summary: EntrySummary | None) -> None:
         """Note the next entry. CompactionError if the keys need too much memory. `summary`: see `summary_of`."""
         self.entries += 1
-        if summary is None or summary.marker is not None:
-            return
-        if summary.is_batch:
-            for part in _parts(entry, summary)[1]:
-                key = _key_of(part.single)
-                if key is not None:
-                    self._set(key, _token(position, part.number) if part.single.payload_size else None)
-            return
-        key = summary.partition_key
-        if summary.num_chunks > 1 and summary.uuid is not None:
-            self._note_chunk(position, summary, key)
-        elif key is not None:
-            self._set(key, _token(position) if _size_of(entry, summary) else None)
+        for mark in marks_of(position, entry, summary):
+            self.add(mark)
 
-    def _note_chunk(self, position: Position, summary: EntrySummary, key: str | None) -> None:
-        uuid = summary.uuid
-        assert uuid is not None
-        if summary.chunk_id == 0:
+    def add(self, mark: Mark) -> None:
+        """Note the next message. CompactionError as `note`."""
+        if mark.uuid is not None:
+            self._note_chunk(mark, mark.uuid)
+        elif mark.key is not None:
+            self._set(mark.key, None if mark.empty else mark.token)
+
+    def _note_chunk(self, mark: Mark, uuid: str) -> None:
+        if mark.chunk_id == 0:
             self._count(uuid, new=uuid not in self._incomplete)
-            self._incomplete[uuid] = _token(position)
-        if summary.is_last_chunk:
+            self._incomplete[uuid] = mark.token
+        if mark.is_last:
             first = self._incomplete.pop(uuid, None)
             if first is not None:
                 self._bytes -= KEY_BYTES + len(uuid)
-                if key is not None:
-                    self._set(key, first)
+                if mark.key is not None:
+                    self._set(mark.key, first)
 
     def _set(self, key: str, token: int | None) -> None:
         if token is None:
@@ -121,59 +138,83 @@ class LatestMessages:
     # ---- phase two
     def kept(self, position: Position, entry: Buffer, summary: EntrySummary | None) -> Kept | None:
         """Return the next entry with its live messages; None if it has none."""
-        if summary is None:
-            return Kept(entry)
-        if summary.marker is not None:
-            return None
-        if summary.is_batch:
-            return self._kept_of_batch(position, entry, summary)
-        if self._keeps(position, summary):
-            return Kept(entry)
-        self.removed += 1
-        return None
-
-    def _keeps(self, position: Position, summary: EntrySummary) -> bool:
-        key = summary.partition_key
-        token: int | None = _token(position)
-        if summary.num_chunks > 1 and summary.uuid is not None:
-            token = self._first_chunk(position, summary)
-            if token is None:
-                return False  # its first chunk is gone: no client could join it
-            if self._incomplete.get(summary.uuid) == token:
-                return True
-        return self._keyless if key is None else self._latest.get(key) == token
-
-    def _first_chunk(self, position: Position, summary: EntrySummary) -> int | None:
-        uuid = summary.uuid
-        assert uuid is not None
-        if summary.chunk_id == 0:
-            self._first_chunks[uuid] = _token(position)
-        return self._first_chunks.pop(uuid, None) if summary.is_last_chunk else self._first_chunks.get(uuid)
-
-    def _kept_of_batch(self, position: Position, entry: Buffer, summary: EntrySummary) -> Kept | None:
-        payload, parts = _parts(entry, summary)
-        if not parts:
-            return Kept(entry)
-        pieces: list[Buffer] = []
-        live = removed = 0
-        for part in parts:
-            if self._is_kept(position, part):
-                pieces.append(payload[part.start : part.end])
-                live |= 1 << part.number
-            else:
-                pieces.append(_REMOVED)
-                removed += not part.single.compacted_out
+        found, removed = kept_of(position, entry, summary, self.is_live)
         self.removed += removed
-        if not live:
-            return None
-        data = _written_again(entry, summary, b"".join(pieces)) if removed else entry
-        return Kept(data, None if live == full_mask(len(parts)) else words_of(live))
+        return found
 
-    def _is_kept(self, position: Position, part: Part) -> bool:
-        if part.single.compacted_out:
-            return False
-        key = _key_of(part.single)
-        return self._keyless if key is None else self._latest.get(key) == _token(position, part.number)
+    def is_live(self, mark: Mark) -> bool:
+        """Return whether the next message is kept."""
+        token = mark.token
+        if mark.uuid is not None:
+            first = self._first_chunk(mark, mark.uuid)
+            if first is None:
+                return False  # its first chunk is gone: no client could join it
+            if self._incomplete.get(mark.uuid) == first:
+                return True
+            token = first
+        return self._keyless if mark.key is None else self._latest.get(mark.key) == token
+
+    def _first_chunk(self, mark: Mark, uuid: str) -> int | None:
+        if mark.chunk_id == 0:
+            self._first_chunks[uuid] = mark.token
+        return self._first_chunks.pop(uuid, None) if mark.is_last else self._first_chunks.get(uuid)
+
+
+def marks_of(position: Position, entry: Buffer, summary: EntrySummary | None) -> list[Mark]:
+    """Return the marks of an entry's messages; none of a marker, or of an entry or batch that cannot be read."""
+    if summary is None or summary.marker is not None:
+        return []
+    if not summary.is_batch:
+        return [_mark_of(position, entry, summary)]
+    return [_mark_of_part(position, part) for part in _parts(entry, summary)[1]]
+
+
+def _mark_of(position: Position, entry: Buffer, summary: EntrySummary) -> Mark:
+    token, key = token_of(position), summary.partition_key
+    if summary.num_chunks > 1 and summary.uuid is not None:
+        return Mark(token, key, uuid=summary.uuid, chunk_id=summary.chunk_id, is_last=summary.is_last_chunk)
+    return Mark(token, key, not _size_of(entry, summary))
+
+
+def _mark_of_part(position: Position, part: Part) -> Mark:
+    return Mark(token_of(position, part.number), _key_of(part.single), not part.single.payload_size)
+
+
+def kept_of(
+    position: Position, entry: Buffer, summary: EntrySummary | None, is_live: Callable[[Mark], bool]
+) -> tuple[Kept | None, int]:
+    """Return an entry with its live messages, None if it has none, and the number of messages that were dropped.
+
+    `is_live` is asked for each message, in order, except for those that an earlier compaction dropped.
+    """
+    if summary is None:
+        return Kept(entry), 0
+    if summary.marker is not None:
+        return None, 0
+    if summary.is_batch:
+        return _kept_of_batch(position, entry, summary, is_live)
+    return (Kept(entry), 0) if is_live(_mark_of(position, entry, summary)) else (None, 1)
+
+
+def _kept_of_batch(
+    position: Position, entry: Buffer, summary: EntrySummary, is_live: Callable[[Mark], bool]
+) -> tuple[Kept | None, int]:
+    payload, parts = _parts(entry, summary)
+    if not parts:
+        return Kept(entry), 0
+    pieces: list[Buffer] = []
+    live = removed = 0
+    for part in parts:
+        if not part.single.compacted_out and is_live(_mark_of_part(position, part)):
+            pieces.append(payload[part.start : part.end])
+            live |= 1 << part.number
+        else:
+            pieces.append(_REMOVED)
+            removed += not part.single.compacted_out
+    if not live:
+        return None, removed
+    data = _written_again(entry, summary, b"".join(pieces)) if removed else entry
+    return Kept(data, None if live == full_mask(len(parts)) else words_of(live)), removed
 
 
 def weight(entry: Buffer, summary: EntrySummary | None) -> int:

@@ -10,17 +10,22 @@ from quire_bookie.dataclass import dataclass
 from quire_bookie.env.background import Background
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.side_thread import SideThread
-from quire_bookie.errors import QuireError
+from quire_bookie.errors import NoSuchLedgerError, PeerProtocolError, QuireError
+from quire_bookie.model import LedgerId, LedgerState
+from quire_broker.compaction.compacted_output import custom_of
 from quire_broker.compaction.compacted_reader import CompactedReader
 from quire_broker.compaction.compactor import Compactor, Outcome
-from quire_broker.errors import ConflictError
+from quire_broker.errors import CompactionError, ConflictError
 from quire_broker.limits import COMPACTIONS_AT_ONCE
 from quire_broker.managed_ledger.backlog_size import bytes_after
+from quire_broker.managed_ledger.compacted_ledgers import Compacted
 from quire_broker.managed_ledger.managed_ledger import ManagedLedger
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
 from quire_broker.settings.compaction import CompactionSettings
 
+NO_LEDGER = -1
+"""Stands for the compacted ledger of a topic that has none."""
 log = logging.getLogger("quire.broker.compaction")
 
 
@@ -70,6 +75,7 @@ class TopicCompaction:
         self._background = background
         self._reader: CompactedReader | None = None
         self._run: asyncio.Task[None] | None = None
+        self._adopting = False
         self._made: Outcome | None = None
         """The last run that wrote a ledger."""
 
@@ -85,8 +91,8 @@ class TopicCompaction:
 
     @property
     def running(self) -> bool:
-        """Whether the topic is being compacted, or waits for its turn."""
-        return self._run is not None
+        """Whether the topic is being compacted, waits for its turn, or takes over the ledger of a job."""
+        return self._run is not None or self._adopting
 
     @property
     def was_used(self) -> bool:
@@ -112,7 +118,7 @@ class TopicCompaction:
     # ---- runs
     def start(self) -> None:
         """Compact the topic in the background. ConflictError while that is already done."""
-        if self._run is not None:
+        if self.running:
             raise ConflictError("Compaction already in progress")
         self.stats.status, self.stats.last_error = "RUNNING", ""
         self._run = self._background.spawn(self._compact(), f"compaction of {self._topic}")
@@ -155,6 +161,76 @@ class TopicCompaction:
             self.stats.last_error = "stopped: the topic was unloaded"
         else:
             self.stats.last_error = str(error) if isinstance(error, QuireError) else f"{type(error).__name__}: {error}"
+
+    # ---- ledgers that a job wrote
+    async def adopt(self, ledger_id: LedgerId, horizon: Position, former: int) -> None:
+        """Put the closed compacted ledger of a job into use. A repetition for the ledger in use changes nothing.
+
+        `former`: the compacted ledger that the job read, -1 for none. ConflictError with the reason: the ledger is not
+        used, and its record deletes it. Errors of client and store: unknown.
+        """
+        if self.running:
+            raise ConflictError(f"{self._topic} is being compacted: run the job again afterwards")
+        self._adopting = True
+        try:
+            if self._ledger.compacted.current != Compacted(horizon, ledger_id):
+                await self._adopt(Compacted(horizon, ledger_id), former)
+        finally:
+            self._adopting = False
+
+    async def _adopt(self, made: Compacted, former: int) -> None:
+        compacted = self._ledger.compacted
+        await compacted.hold()
+        try:
+            self._check_place(made.horizon, former)
+            await self._check_ledger(made)
+            try:
+                await compacted.record(LedgerId(made.ledger_id), made.horizon)
+            except CompactionError as error:
+                raise ConflictError(str(error)) from error
+        finally:
+            compacted.release()
+        self.stats.status, self.stats.last_error = "SUCCESS", ""
+        self.stats.successes += 1
+        self.stats.succeeded_ms = self._shared.clock.now_ms()
+        log.info("compacted %s up to %s: a job wrote ledger %d", self._topic, made.horizon, made.ledger_id)
+
+    def _check_place(self, horizon: Position, former: int) -> None:
+        current = self._ledger.compacted.current
+        used = NO_LEDGER if current is None else current.ledger_id
+        if used != former:
+            raise ConflictError(
+                f"the compacted ledger of {self._topic} is {used}, the job read {former}: a newer compaction wins; run "
+                "the job again"
+            )
+        if current is not None and horizon <= current.horizon:
+            raise ConflictError(f"{self._topic} is already compacted up to {current.horizon}, beyond {horizon}")
+        record = next((each for each in self._ledger.ledgers if each.ledger_id == horizon.ledger_id), None)
+        ended = record is None or (record.closed_ms and horizon.entry_id >= record.entries)
+        if ended or horizon.entry_id < 0 or horizon > self._ledger.last_confirmed:
+            raise ConflictError(f"{self._topic} has no entry {horizon}: run the job again")
+
+    async def _check_ledger(self, made: Compacted) -> None:
+        """Raise ConflictError unless a job wrote and closed this ledger for this topic and horizon."""
+        reader = CompactedReader(self._ledger.compacted, made)
+        try:
+            metadata = await reader.metadata()
+            told = custom_of(self._topic, made.horizon).items()
+            if any(metadata.custom.get(key) != value for key, value in told):
+                raise ConflictError(
+                    f"ledger {made.ledger_id} is no compacted ledger of {self._topic} up to {made.horizon}"
+                )
+            if metadata.state is not LedgerState.CLOSED:
+                raise ConflictError(f"ledger {made.ledger_id} is {metadata.state.name}: close it first")
+            last = await reader.last()
+        except NoSuchLedgerError as error:
+            raise ConflictError(f"ledger {made.ledger_id} does not exist: run the job again") from error
+        except PeerProtocolError as error:
+            raise ConflictError(f"ledger {made.ledger_id}: {error}") from error
+        finally:
+            await reader.close()
+        if last is not None and last.position > made.horizon:
+            raise ConflictError(f"ledger {made.ledger_id} ends at {last.position}, beyond its horizon {made.horizon}")
 
     async def stop(self) -> None:
         """Cancel a run, and release the compacted ledger."""

@@ -70,13 +70,13 @@ class CompactedLedgers:
         writer.abandon()
         self._context.deletions.begin([writer.ledger_id])
 
-    async def record(self, writer: Writer, horizon: Position) -> None:
-        """Put the closed ledger of `writer` into use, then delete the former one. CompactionError, MetadataError.
+    async def record(self, ledger_id: LedgerId, horizon: Position) -> None:
+        """Put a closed ledger into use, then delete the former one. CompactionError, MetadataError.
 
         It goes on if the caller is cancelled: a later write of the cursor must know whether this one was done.
         """
-        name = f"recording compacted ledger {writer.ledger_id}"
-        task = self._context.background.spawn(self._record(writer.ledger_id, horizon), name)
+        name = f"recording compacted ledger {ledger_id}"
+        task = self._context.background.spawn(self._record(ledger_id, horizon), name)
         await asyncio.shield(task)
 
     async def _record(self, ledger_id: LedgerId, horizon: Position) -> None:

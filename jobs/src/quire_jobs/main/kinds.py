@@ -11,6 +11,7 @@ from quire_jobs.job import JobParameters, Progress, Summary
 MODULES: Mapping[str, str] = {
     "audit": "quire_jobs.analytics.audit",
     "backlog": "quire_jobs.analytics.backlog",
+    "compact": "quire_jobs.compaction.job",
     "cost": "quire_jobs.analytics.cost",
     "keys": "quire_jobs.analytics.keys",
     "offload": "quire_jobs.offload.job",

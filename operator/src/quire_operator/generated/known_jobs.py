@@ -62,6 +62,13 @@ KINDS = {
         frozenset({"output"}),
         frozenset({"topics"}),
     ),
+    "compact": JobKind(
+        frozenset(
+            {"buckets", "config", "http", "keysSizeMax", "metadata", "retainNullKey", "runId", "splitSize", "topics"}
+        ),
+        frozenset({"topics"}),
+        frozenset({"topics"}),
+    ),
     "cost": JobKind(
         frozenset(
             {

@@ -1,10 +1,15 @@
 """A broker that dies at any step of a compaction loses no message, and its ledgers are deleted in the end."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from quire_broker.compaction.compacted_entry import encode
+from quire_broker.compaction.compacted_output import CompactedOutput, custom_of
+from quire_broker.compaction.latest_messages import LatestMessages, summary_of
+from quire_broker.compaction.topic_compaction import NO_LEDGER
 from quire_broker.managed_ledger.position import EARLIEST
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from quire_broker.topic.topic import Topic
@@ -76,6 +81,30 @@ async def compacted(topic: Topic) -> None:
         await asyncio.sleep(0.1)
 
 
+async def adopted(topic: Topic) -> None:
+    """Put a ledger that a job wrote into use while the only subscription acknowledges everything."""
+    ledger, current, horizon = topic.ledger, topic.ledger.compacted.current, topic.ledger.last_confirmed
+    entries = await ledger.read(EARLIEST, 100)
+    if current is not None and topic.compaction.reader is not None:
+        former = await topic.compaction.reader.read(EARLIEST, 100, 1 << 20)
+        entries = former + [each for each in entries if each.position > current.horizon]
+    latest = LatestMessages(keyless=False, bytes_max=1 << 20)
+    for each in entries:
+        latest.note(each.position, each.data, summary_of(each.data))
+    writer = await ledger.compacted.create(custom_of(TOPIC, horizon))
+    output = CompactedOutput(writer)
+    for each in entries:
+        kept = latest.kept(each.position, each.data, summary_of(each.data))
+        if kept is not None:
+            await output.add(encode(each.position, TOPIC.partition, kept.data, kept.live), each.position)
+    await output.finish()
+    former_id = NO_LEDGER if current is None else current.ledger_id
+    adopting = asyncio.create_task(topic.compaction.adopt(writer.ledger_id, horizon, former_id))
+    await asyncio.sleep(0)
+    await (await topic.subscription("drained", create=True, initial=EARLIEST)).skip_all()
+    await adopting
+
+
 def named_ledgers(world: World, topic: Topic) -> set[int]:
     """Return the ledgers that list and cursors name."""
     found = {record.ledger_id for record in world.list_node(TOPIC.ledger_name).ledgers}
@@ -92,7 +121,7 @@ def check_ledgers(world: World, topic: Topic) -> None:
     assert len(left_over) <= 1 and not any(world.bookies.ledgers[ledger].entries for ledger in left_over)
 
 
-def died_at(kill_at: int, *, after: bool, again: bool) -> bool:
+def died_at(kill_at: int, *, after: bool, again: bool, by: Callable[[Topic], Awaitable[None]]) -> bool:
     """Play a compaction with a death at one call. Return whether it came that far."""
     died = False
 
@@ -112,7 +141,7 @@ def died_at(kill_at: int, *, after: bool, again: bool) -> bool:
                 await publish(topic, LATER)
             await asyncio.sleep(SETTLED_S)
             steps.count = 0
-            await compacted(topic)
+            await by(topic)
             await asyncio.sleep(SETTLED_S)
             await broker.topics.close()
             steps.count = -1
@@ -155,8 +184,11 @@ def died_at(kill_at: int, *, after: bool, again: bool) -> bool:
 @one_in(5)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
-def test_a_death_at_any_step_loses_nothing(after: bool, again: bool, every: int) -> None:
+@pytest.mark.parametrize("by", [compacted, adopted], ids=["broker", "job"])
+def test_a_death_at_any_step_loses_nothing(
+    after: bool, again: bool, by: Callable[[Topic], Awaitable[None]], every: int
+) -> None:
     step = 0
-    while died_at(step, after=after, again=again):
+    while died_at(step, after=after, again=again, by=by):
         step += every
     assert step > 10

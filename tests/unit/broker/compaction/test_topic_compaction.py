@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from quire_bookie.errors import BookieUnavailableError
+from quire_bookie.model import LedgerId
+from quire_broker.compaction.compacted_entry import encode
+from quire_broker.compaction.compacted_output import CompactedOutput, custom_of
+from quire_broker.compaction.topic_compaction import NO_LEDGER
 from quire_broker.dispatch.delivery import AckId, ConsumerSpec
 from quire_broker.errors import CompactionError, ConflictError
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
@@ -319,7 +323,7 @@ def test_another_owner_keeps_the_result_of_a_former_one_from_being_used() -> Non
             await asyncio.sleep(10)
 
             with pytest.raises(CompactionError, match="another broker"):
-                await old.run(former.ledger.compacted.record(writer, former.ledger.last_confirmed))
+                await old.run(former.ledger.compacted.record(writer.ledger_id, former.ledger.last_confirmed))
             assert topic.ledger.compacted.current == current
             assert await received(topic) == [("a", b"2")]
 
@@ -371,3 +375,118 @@ def test_settings_reach_the_compactions() -> None:
 
     assert TopicsSettings().compaction == CompactionSettings()
     scenario(work, compaction=CompactionSettings(retain_null_key=True))
+
+
+# ---- ledgers that a job wrote
+async def written_by_job(topic: Topic, horizon: Position, kept: list[Position], *, close: bool = True) -> LedgerId:
+    """Write a compacted ledger of these entries as the job `compact` does: recorded as unreferenced, not in use."""
+    writer = await topic.ledger.compacted.create(custom_of(TOPIC, horizon))
+    output = CompactedOutput(writer)
+    for position in kept:
+        (found,) = await topic.ledger.read(position, 1)
+        await output.add(encode(position, TOPIC.partition, found.data), position)
+    if close:
+        await output.finish()
+    return writer.ledger_id
+
+
+def test_the_ledger_of_a_job_replaces_the_former_one() -> None:
+    async def work(world: World, broker: Broker, topic: Topic) -> None:
+        first = await publish(topic, ("a", b"1"), ("b", b"1"), ("a", b"2"))
+        made = await written_by_job(topic, first[2], first[1:])
+        assert len(await received(topic)) == 3, "not in use yet"
+        await topic.compaction.adopt(made, first[2], NO_LEDGER)
+        assert await received(topic) == [("b", b"1"), ("a", b"2")]
+        assert topic.compaction.stats.status == "SUCCESS" and not topic.compaction.running
+        await topic.compaction.adopt(made, first[2], NO_LEDGER)
+        assert topic.compaction.stats.successes == 1, "a repetition changes nothing"
+
+        second = await publish(topic, ("b", b"2"))
+        newer = await written_by_job(topic, second[0], [first[2], *second])
+        await topic.compaction.adopt(newer, second[0], made)
+        await asyncio.sleep(5)
+        assert made not in world.bookies.ledgers and newer in world.bookies.ledgers
+        assert await received(topic) == [("a", b"2"), ("b", b"2")]
+
+    scenario(work)
+
+
+def test_a_ledger_that_does_not_fit_the_topic_is_refused_and_nothing_changes() -> None:
+    async def work(world: World, broker: Broker, topic: Topic) -> None:
+        at = await publish(topic, ("a", b"1"), ("b", b"1"), ("a", b"2"))
+        await compact(topic)
+        current = topic.ledger.compacted.current
+        assert current is not None
+        at += await publish(topic, ("c", b"1"))
+        adopt, former = topic.compaction.adopt, current.ledger_id
+        good = await written_by_job(topic, at[3], at[1:])
+        unclosed = await written_by_job(topic, at[3], at[1:], close=False)
+        earlier = await written_by_job(topic, at[1], at[:2])
+        longer = await topic.ledger.compacted.create(custom_of(TOPIC, at[2]))
+        beyond = Position(at[3].ledger_id, at[3].entry_id + 1)
+        for ledger_id, horizon, read, said in (
+            (good, at[3], NO_LEDGER, "a newer compaction wins"),
+            (good, at[3], former + 77, "a newer compaction wins"),
+            (earlier, at[1], former, "already compacted up to"),
+            (good, beyond, former, "has no entry"),
+            (good, Position(at[3].ledger_id + 50, 0), former, "has no entry"),
+            (unclosed, at[3], former, "is OPEN"),
+            (longer.ledger_id, at[3], former, "no compacted ledger of"),
+            (LedgerId(at[0].ledger_id), at[3], former, "no compacted ledger of"),
+            (LedgerId(987_654), at[3], former, "does not exist"),
+        ):
+            with pytest.raises(ConflictError, match=said):
+                await adopt(ledger_id, horizon, read)
+            assert topic.ledger.compacted.current == current and not topic.compaction.running
+        await topic.ledger.compacted._context.deletions.delete_now(good)
+        with pytest.raises(ConflictError, match="does not exist"):
+            await adopt(good, at[3], former)
+        assert await received(topic) == [("b", b"1"), ("a", b"2"), ("c", b"1")]
+
+    scenario(work)
+
+
+def test_a_ledger_that_ends_beyond_its_horizon_is_refused() -> None:
+    async def work(world: World, broker: Broker, topic: Topic) -> None:
+        at = await publish(topic, ("a", b"1"), ("b", b"1"))
+        made = await written_by_job(topic, at[0], at)
+        with pytest.raises(ConflictError, match="beyond its horizon"):
+            await topic.compaction.adopt(made, at[0], NO_LEDGER)
+        assert topic.ledger.compacted.current is None
+
+    scenario(work)
+
+
+def test_the_ledger_of_a_job_whose_deletion_began_is_refused() -> None:
+    async def work(world: World, broker: Broker, topic: Topic) -> None:
+        at = await publish(topic, ("a", b"1"))
+        made = await written_by_job(topic, at[0], at)
+        assert await topic.ledger.compacted._context.deletions._claim(made)
+        with pytest.raises(ConflictError, match="has begun to delete"):
+            await topic.compaction.adopt(made, at[0], NO_LEDGER)
+        assert topic.ledger.compacted.current is None and len(await received(topic)) == 1
+
+    scenario(work)
+
+
+def test_the_broker_and_a_job_do_not_compact_at_once() -> None:
+    async def work(world: World, broker: Broker, topic: Topic) -> None:
+        at = await publish(topic, ("a", b"1"), ("a", b"2"))
+        made = await written_by_job(topic, at[1], at[1:])
+        topic.compaction.start()
+        with pytest.raises(ConflictError, match="is being compacted"):
+            await topic.compaction.adopt(made, at[1], NO_LEDGER)
+        while topic.compaction.running:  # noqa: ASYNC110  virtual time
+            await asyncio.sleep(0.1)
+        at += await publish(topic, ("a", b"3"))
+        current = topic.ledger.compacted.current
+        assert current is not None
+        newer = await written_by_job(topic, at[2], at[2:])
+        adopting = asyncio.create_task(topic.compaction.adopt(newer, at[2], current.ledger_id))
+        await asyncio.sleep(0)
+        with pytest.raises(ConflictError, match="in progress"):
+            topic.compaction.start()
+        await adopting
+        assert await received(topic) == [("a", b"3")]
+
+    scenario(work)

@@ -25,7 +25,14 @@ from quire_broker.managed_ledger.ledger_port import Ledgers, Writer
 from quire_broker.managed_ledger.stored_passwords import CURSOR, MANAGED_LEDGER, to_recover
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 
+APPLICATION = {"application": b"pulsar"}
+"""Custom metadata of every ledger of a broker."""
 _AWAY_S = 5.0  # after a failed call the metadata store counts as unavailable for this time
+
+
+def compacted_custom(managed_ledger: str, custom: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return `custom` with the names that tell what a compacted ledger is for."""
+    return {"component": b"compacted-topic", MANAGED_LEDGER: managed_ledger.encode(), **custom}
 
 
 class ClosedCounts(NamedTuple):
@@ -98,7 +105,7 @@ class LedgerMaker:
 
     async def create_compacted(self, custom: Mapping[str, bytes]) -> Writer:
         """Create a ledger for the entries that compaction keeps; `custom` has Pulsar's keys. Errors as `create`."""
-        return await self._create({"component": b"compacted-topic", MANAGED_LEDGER: self._name.encode(), **custom})
+        return await self._create(compacted_custom(self._name, custom))
 
     async def _create(self, custom: Mapping[str, bytes]) -> Writer:
         settings = self._settings
@@ -110,7 +117,7 @@ class LedgerMaker:
                 ack_quorum=settings.ack_quorum,
                 digest_type=settings.digest_type,
                 password=settings.password,
-                custom={**custom, **placement, "application": b"pulsar"},
+                custom={**custom, **placement, **APPLICATION},
                 fewer_bookies=True,
             )
         except (MetadataError, NotEnoughBookiesError) as error:
