@@ -49,6 +49,11 @@ class Parameters(JobParameters):
         for name in ("metadata", "http"):
             if not getattr(self, name):
                 raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+        if self.metadata.startswith(("http://", "https://")):
+            raise ValueError(
+                f"metadata = {self.metadata}: a broker only reads the metadata, and this job creates a ledger: give "
+                "etcd://host:2379"
+            )
         return self
 
 
