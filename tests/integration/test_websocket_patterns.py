@@ -200,3 +200,20 @@ async def test_many_topics_that_come_at_once_all_join(sockets: Sockets) -> None:
     names = [f"orders-{letter}" for letter in "abcdefgh"]
     await asyncio.gather(*(published(sockets, name, name) for name in names))
     assert {(await received(consumer))["payload"] for _ in names} == set(names)
+
+
+async def test_a_role_without_permission_creates_no_partitioned_topic(secured: Sockets) -> None:
+    """Looking up the partitions of a topic may create it."""
+    http = f"http://127.0.0.1:{secured.world.brokers[0].http_port}"
+    root = {BEARER: f"Bearer {token('root')}"}
+    policy = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+    url = f"{http}/admin/v2/namespaces/public/default/autoTopicCreation"
+    async with secured.session.post(url, json=policy, headers=root) as answer:
+        assert answer.status == 204
+    with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+        await secured.session.ws_connect(
+            f"ws{http[4:]}/ws/v3/consumer/s?topics=public/default/sneaky",
+            headers={BEARER: f"Bearer {token('stranger')}"},
+        )
+    async with secured.session.get(f"{http}/admin/v2/persistent/public/default/partitioned", headers=root) as answer:
+        assert await answer.json() == []

@@ -15,15 +15,16 @@ from collections.abc import Iterable, Iterator
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
-from quire_broker.admin.access import CLIENT, credentials_in
-from quire_broker.admin.context import topic_name_of
+from quire_broker.admin.access import CLIENT, ROLES, credentials_in
+from quire_broker.admin.context import broker_of, topic_name_of
 from quire_broker.admin.descriptions import TEXT, Query, described
 from quire_broker.admin.routes import Need, Reach, Route
 from quire_broker.limits import WEBSOCKET_PARTITIONS_MAX
 from quire_broker.names import parse_topic
+from quire_broker.security.authorization import Rights
 from quire_broker.security.credentials import CERTIFICATE
 from quire_broker.websocket.parameters import CONSUMER_NAMES, PRODUCER_NAMES, READER_NAMES
-from quire_broker.websocket.service import WebSocketService
+from quire_broker.websocket.service import SocketClient, WebSocketService
 
 WEBSOCKETS = web.AppKey("websockets", WebSocketService)
 
@@ -57,20 +58,20 @@ def routes() -> Iterator[Route]:
 @described(*_queries(PRODUCER_NAMES))
 async def produce(request: web.Request) -> web.StreamResponse:
     """Serve a producer."""
-    return await _service(request).produce(request, topic_name_of(request), _credentials(request))
+    return await _service(request).produce(request, topic_name_of(request), _client(request))
 
 
 @described(*_queries(CONSUMER_NAMES))
 async def consume(request: web.Request) -> web.StreamResponse:
     """Serve a consumer of one topic."""
     names, subscription = [topic_name_of(request)], request.match_info["subscription"]
-    return await _service(request).consume(request, names, subscription, _credentials(request))
+    return await _service(request).consume(request, names, subscription, _client(request))
 
 
 @described(*_queries(READER_NAMES))
 async def read(request: web.Request) -> web.StreamResponse:
     """Serve a reader."""
-    return await _service(request).read(request, topic_name_of(request), _credentials(request))
+    return await _service(request).read(request, topic_name_of(request), _client(request))
 
 
 @described(
@@ -88,13 +89,13 @@ async def consume_topics(request: web.Request) -> web.StreamResponse:
         matched = parse_topic(pattern)
         if not matched.persistent:
             raise RefusedError(400, f"topicsPattern matches persistent topics only: {_PATTERN}")
-        return await service.consume_matching(request, matched, subscription, _credentials(request))
+        return await service.consume_matching(request, matched, subscription, _client(request))
     names = [
         parse_topic(text) for text in request.query.get("topics", "").split(",")[: WEBSOCKET_PARTITIONS_MAX + 1] if text
     ]
     if not names or len(set(names)) < len(names):
         raise RefusedError(400, "topics must name different topics: topics=A,B")
-    return await service.consume(request, names, subscription, _credentials(request))
+    return await service.consume(request, names, subscription, _client(request))
 
 
 async def unknown(request: web.Request) -> web.StreamResponse:
@@ -111,11 +112,13 @@ def _service(request: web.Request) -> WebSocketService:
     return found
 
 
-def _credentials(request: web.Request) -> tuple[str, str]:
-    """Return the client's credentials, with which the session connects to brokers; empty: none. RefusedError 403."""
-    client = request.get(CLIENT)
-    if client is None:
-        return "", ""
-    if client.method == CERTIFICATE:
-        raise RefusedError(403, "WebSocket sessions do not pass on a client's certificate: send a token or a password")
-    return credentials_in(request)
+def _client(request: web.Request) -> SocketClient:
+    """Return the client with its credentials; empty: none. RefusedError 403."""
+    client, shown = request.get(CLIENT), ("", "")
+    if client is not None:
+        if client.method == CERTIFICATE:
+            raise RefusedError(
+                403, "WebSocket sessions do not pass on a client's certificate: send a token or a password"
+            )
+        shown = credentials_in(request)
+    return SocketClient(shown, Rights(broker_of(request).authorization, *request.get(ROLES, ("",))))

@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from quire_bookie.admin.answers import RefusedError
+from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
 from quire_broker import limits
 from quire_broker.errors import ServerError, ServiceNotReadyError
 from quire_broker.names import TopicName, parse_topic
+from quire_broker.security.authorization import Rights
 from quire_broker.server.broker import RunningBroker
 from quire_broker.server.broker_link import LinkTarget, RefusedByBrokerError
 from quire_broker.server.budget import PublishBudget
@@ -58,6 +60,14 @@ P = TypeVar("P")
 _ANY = ("0.0.0.0", "::", "")
 
 
+@dataclass(frozen=True, slots=True)
+class SocketClient:
+    """Who opens a session: the credentials that it shows to brokers, and its rights."""
+
+    shown: tuple[str, str]
+    rights: Rights
+
+
 class WebSocketService:
     """Owns the sessions of a broker. `tls`: returns the context for connections to brokers."""
 
@@ -76,15 +86,15 @@ class WebSocketService:
         """The number of open sessions, with those that are being opened."""
         return self._seats
 
-    async def produce(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
+    async def produce(self, request: web.Request, name: TopicName, client: SocketClient) -> web.StreamResponse:
         """Serve a producer. RefusedError, QuireError."""
         wanted = _parsed(producer_parameters, request.query)
         with self._seat(request):
-            topics = await self._topics_of([name])
+            topics = await self._topics_of([name], client.rights.require_produce)
             broker = self._broker
             session = ProducerSession(
                 self.settings,
-                self._links(shown, secure=request.secure),
+                self._links(client, secure=request.secure),
                 topics,
                 wanted,
                 self._budget,
@@ -96,41 +106,41 @@ class WebSocketService:
             return await self._serve(request, session)
 
     async def consume(
-        self, request: web.Request, names: Sequence[TopicName], subscription: str, shown: tuple[str, str]
+        self, request: web.Request, names: Sequence[TopicName], subscription: str, client: SocketClient
     ) -> web.StreamResponse:
         """Serve a consumer. RefusedError, QuireError."""
         wanted = _parsed(consumer_parameters, request.query)
         with self._seat(request):
-            topics = await self._topics_of(names)
-            links = self._links(shown, secure=request.secure)
+            topics = await self._topics_of(names, partial(_may_subscribe, client.rights, subscription))
+            links = self._links(client, secure=request.secure)
             letters = wanted.dead_letter_topic or f"{names[0]}-{subscription}-DLQ"
-            dead_letters = await self._dead_letters(links, letters, subscription, wanted)
+            dead_letters = await self._dead_letters(client, links, letters, subscription, wanted)
             session = ConsumerSession(
                 self.settings, links, topics, subscription, wanted, self._budget, self.stats, dead_letters
             )
             return await self._serve(request, session)
 
     async def consume_matching(
-        self, request: web.Request, pattern: TopicName, subscription: str, shown: tuple[str, str]
+        self, request: web.Request, pattern: TopicName, subscription: str, client: SocketClient
     ) -> web.StreamResponse:
         """Serve a consumer of all topics that match; the local name is the pattern. RefusedError, QuireError."""
         wanted = _parsed(consumer_parameters, request.query)
         if wanted.redeliveries_max and not wanted.dead_letter_topic:
             raise RefusedError(400, "maxRedeliverCount with topicsPattern needs deadLetterTopic: the topics share it")
         with self._seat(request):
-            links = self._links(shown, secure=request.secure)
-            dead_letters = await self._dead_letters(links, wanted.dead_letter_topic, subscription, wanted)
+            links = self._links(client, secure=request.secure)
+            dead_letters = await self._dead_letters(client, links, wanted.dead_letter_topic, subscription, wanted)
             session = PatternSession(
                 self.settings, links, pattern, subscription, wanted, self._budget, self.stats, dead_letters
             )
             return await self._serve(request, session)
 
-    async def read(self, request: web.Request, name: TopicName, shown: tuple[str, str]) -> web.StreamResponse:
+    async def read(self, request: web.Request, name: TopicName, client: SocketClient) -> web.StreamResponse:
         """Serve a reader. RefusedError, QuireError."""
         wanted = _parsed(reader_parameters, request.query)
         with self._seat(request):
-            topics = await self._topics_of([name])
-            links = self._links(shown, secure=request.secure)
+            topics = await self._topics_of([name], partial(_may_subscribe, client.rights, ""))
+            links = self._links(client, secure=request.secure)
             subscription = f"reader-{self._broker.chance.token(5).hex()}"
             session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget, self.stats)
             return await self._serve(request, session)
@@ -177,22 +187,28 @@ class WebSocketService:
             session.close()
 
     async def _dead_letters(
-        self, links: Links, topic: str, subscription: str, wanted: ConsumerParameters
+        self, client: SocketClient, links: Links, topic: str, subscription: str, wanted: ConsumerParameters
     ) -> DeadLetters | None:
         """Return the publisher of dead letters; None if the client has not asked for one. QuireError."""
         if not wanted.redeliveries_max:
             return None
-        places = await self._topics_of([parse_topic(topic)])
+        places = await self._topics_of([parse_topic(topic)], client.rights.require_produce)
         place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
         return DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
 
-    def _links(self, shown: tuple[str, str], *, secure: bool) -> Links:
-        return Links(partial(self._target, secure=secure), hello(shown), self._broker.memory)
+    def _links(self, client: SocketClient, *, secure: bool) -> Links:
+        return Links(partial(self._target, secure=secure), hello(client.shown), self._broker.memory)
 
-    async def _topics_of(self, names: Sequence[TopicName]) -> list[TopicName]:
-        """Return the topics and the partitions of partitioned ones. RefusedError for too many."""
+    async def _topics_of(
+        self, names: Sequence[TopicName], require: Callable[[TopicName], Awaitable[None]]
+    ) -> list[TopicName]:
+        """Return the topics and the partitions of partitioned ones, which may be created. RefusedError for too many.
+
+        `require` raises AuthorizationError before a topic is looked up that its client may not use.
+        """
         found: list[TopicName] = []
         for name in names:
+            await require(name)
             count = await self._broker.topics.partitions_for_client(name, auto_create=True)
             found += name.partitions(count) if count else [name]
         require_few(len(found))
@@ -216,6 +232,10 @@ class WebSocketService:
             host = "127.0.0.1" if listen in _ANY else listen
         tls = await self._tls() if url.startswith("pulsar+ssl:") else None
         return LinkTarget(host, parts.port, tls, parts.hostname)
+
+
+async def _may_subscribe(rights: Rights, subscription: str, topic: TopicName) -> None:
+    await rights.require_subscribe(topic, subscription)
 
 
 def _parsed(parse: Callable[[Query], P], query: Query) -> P:
