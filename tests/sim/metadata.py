@@ -217,12 +217,22 @@ class SimMetadataStore:
         self.cut = True
         self._server.expire(self._session)
         if noticed_s:
-            asyncio.get_running_loop().call_later(noticed_s, self._tell, SessionState.LOST)
+            asyncio.get_running_loop().call_later(noticed_s, self._notice_loss, self._session)
         else:
             self._tell(SessionState.LOST)
 
+    def _notice_loss(self, session: int) -> None:
+        """Report a lease that expired, unless it was replaced meanwhile."""
+        if session == self._session:
+            self._tell(SessionState.LOST)
+
     def renew_session(self) -> None:
-        """Make the server reachable again and grant a new lease. Does nothing for a dead process."""
+        """Make the server reachable again and grant a lease in place of one that expired. Not for a dead process.
+
+        Does nothing if another fault ended first: the lease that it granted is valid, and its nodes would stay forever.
+        """
+        if self._session not in self._server.expired:
+            return
         self.reach()
         if self._dead:
             return
@@ -247,8 +257,7 @@ class SimMetadataStore:
         await asyncio.sleep(self._server.chance.uniform(*self._server.delay_s))
         if self._era != self._server.era and not self._dead:
             self._era = self._server.era
-            self._tell(SessionState.LOST)
-            self.renew_session()
+            self.expire()
         if write and self._server.unknown_chance and self._server.chance.random() < self._server.unknown_chance:
             raise MetadataUnknownError("the simulated response was lost")
 
