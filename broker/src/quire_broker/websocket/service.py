@@ -192,7 +192,7 @@ class WebSocketService:
         """Return the publisher of dead letters; None if the client has not asked for one. QuireError."""
         if not wanted.redeliveries_max:
             return None
-        places = await self._topics_of([parse_topic(topic)], client.rights.require_produce)
+        places = await self._topics_of([parse_topic(topic)], client.rights.require_look_up)
         place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
         return DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
 
