@@ -136,7 +136,7 @@ public final class Session {
         consumers.put(topic + " " + words.get(0), client.newConsumer().topic(topic).subscriptionName(words.get(0))
                 .subscriptionType(SubscriptionType.valueOf(words.get(1))).readCompacted(words.get(2).equals("compacted"))
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscriptionProperties(properties)
-                .subscribe());
+                .acknowledgmentGroupTime(0, TimeUnit.MILLISECONDS).isAckReceiptEnabled(true).subscribe());
     }
 
     private List<String> receive(String name, int count, int millis) throws Exception {
