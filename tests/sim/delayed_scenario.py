@@ -52,8 +52,8 @@ FAULTS = {
 class DelayedHistory(TopicHistory):
     """The delivery times, and the messages that the consumer got since it subscribed."""
 
-    clock: SimClock
-    chance: random.Random
+    clock: SimClock = field(repr=False)
+    chance: random.Random = field(repr=False)
     due_ms: dict[int, int] = field(default_factory=dict)
     buckets: set[int] = field(default_factory=set)
     """The ledgers of all buckets that the subscription ever named."""

@@ -156,7 +156,7 @@ class DelayedIndex:
         self._time_and_slot = time_and_slot
         self._wake = wake
         self._queues = [DelayedQueue()]
-        self._saved: set[_Saved] = set()
+        self._saved: dict[_Saved, None] = {}  # in a fixed order: a simulation repeats
         self._events: list[tuple[int, int, _Saved]] = []  # a heap: when to look at a bucket, a number, the bucket
         self._numbers = count()
         self._tasks = Background(log)
@@ -237,7 +237,7 @@ class DelayedIndex:
         self._look_at(saved, saved.next_ms)
 
     def _forget(self, saved: _Saved) -> None:
-        self._saved.discard(saved)
+        self._saved.pop(saved, None)
         if self._buckets is not None:
             self._buckets.release(saved.bucket)
 
@@ -320,7 +320,7 @@ class DelayedIndex:
 
     def _adopt(self, bucket: Bucket) -> None:
         saved = _Saved(bucket)
-        self._saved.add(saved)
+        self._saved[saved] = None
         self._look_at(saved, 0)
 
     def _look_at(self, saved: _Saved, at_ms: int | None) -> None:
@@ -460,7 +460,7 @@ class DelayedIndex:
         """Move the entries left of a bucket to the last queue, to be saved with it, and drop the bucket."""
         buckets, bucket = self._buckets, saved.bucket
         assert buckets is not None, "a bucket is in use"
-        self._saved.discard(saved)
+        self._saved.pop(saved, None)
         try:
             for page, first in ((saved.page, saved.at), (saved.ahead, 0)):
                 if page is not None:
