@@ -86,9 +86,9 @@ def _prepared_ledger_unchecked() -> tuple[Any, ...]:
 OWNERSHIP_RULES = (
     Variant("owners do not watch their nodes", "ownership", 12, _nodes_not_followed),
     Variant("the new owner opens without recovery", "ownership", 2, _opened_without_recovery),
-    Variant("the old owner opens again without compare", "ownership", 12, _list_written_without_compare),
+    Variant("the old owner opens again without compare", "ownership", 215, _list_written_without_compare),
     Variant("a bundle taken again without a look at its ledgers", "ownership", 311, _retaken_without_a_look),
-    Variant("opened without reading who owns the bundle", "ownership", 214, _opened_without_reading_the_node),
+    Variant("opened without reading who owns the bundle", "ownership", 220, _opened_without_reading_the_node),
     Variant("a bundle that was handed over is opened without recovery", "handover", 2, _opened_without_recovery),
     Variant("a prepared ledger is used without a look at it", "handover", 25, _prepared_ledger_unchecked),
 )

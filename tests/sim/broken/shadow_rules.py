@@ -22,11 +22,11 @@ def _acknowledged_entries_not_known() -> tuple[Any, ...]:
 
 
 SHADOW_RULES = (
-    Variant("a shadow that cannot read a change of its source never does", "shadow", 6, _a_change_is_read_once),
+    Variant("a shadow that cannot read a change of its source never does", "shadow", 73, _a_change_is_read_once),
     Variant(
         "a shadow drops acknowledgments of entries that it does not know yet",
         "shadow",
-        21,
+        32,
         _acknowledged_entries_not_known,
     ),
 )
