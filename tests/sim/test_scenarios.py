@@ -1,4 +1,4 @@
-"""One seed of every scenario in the default suite, most of them twice; CI runs 20, and `make sim SEEDS=200` many."""
+"""One seed of every scenario in the default suite, most of them twice; CI runs 10, and `make sim SEEDS=200` many."""
 
 import os
 import subprocess
