@@ -1,7 +1,6 @@
 """The stock Java client and pulsar-admin with OAuth2: tokens of a real issuer, which expire and whose keys change."""
 
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,10 +9,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.support.java_driver import JAVA_OPTIONS
 from tests.support.polling import until
 from tests.support.standalone import StandaloneProcess
-from tests.support.stock_clients import Program
+from tests.support.stock_clients import PULSAR_ADMIN, Program, run_tool
 from tests.support.token_issuer import AUDIENCE, CLIENT_SECRET, DISCOVERY, TokenIssuer
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(1200)]
@@ -21,8 +19,6 @@ pytestmark = [pytest.mark.compat, pytest.mark.timeout(1200)]
 PLUGIN = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
 PROVIDER = "org.apache.pulsar.broker.authentication.oidc.AuthenticationProviderOpenID"
 TIMEOUT_S = 120.0
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-PULSAR = Path(os.environ.get("PEERS_ROOT") or CACHE / "quire" / "peers") / "lib-pulsar"
 
 
 class World:
@@ -177,17 +173,10 @@ def admin(world: World, parameters: str, *words: str) -> "subprocess.CompletedPr
     """Run stock pulsar-admin with the plugin."""
     file = world.folder / "client.conf"
     file.write_text(f"webServiceUrl={world.broker.http}\nauthPlugin={PLUGIN}\nauthParams={parameters}\n")
-    command = ["java", "-Xmx256m", *JAVA_OPTIONS, "-cp", f"{PULSAR}/*", "org.apache.pulsar.admin.cli.PulsarAdminTool"]
-    return subprocess.run(
-        [*command, str(file), *words], capture_output=True, text=True, timeout=TIMEOUT_S * 2, check=False
-    )
+    return run_tool(PULSAR_ADMIN, file, *words)
 
 
-@pytest.mark.peers
 def test_pulsar_admin_gets_its_token_from_the_issuer(world: World) -> None:
-    """`make peers` installs pulsar-admin once."""
-    if not list(PULSAR.glob("pulsar-client-tools-4*.jar")):
-        pytest.skip("no stock pulsar-admin: run `make peers`")
     service = world.parameters("service")
     listed = admin(world, service, "tenants", "list")
     assert listed.returncode == 0 and "public" in listed.stdout, listed.stderr

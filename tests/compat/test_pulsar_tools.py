@@ -1,45 +1,27 @@
 """Stock `pulsar-admin` and `pulsar-perf` against our broker. `make admin-table` compares all commands with stock."""
 
-import functools
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.java_driver import JAVA_OPTIONS, ROOT, built
+from tests.support.stock_clients import PULSAR_ADMIN, PULSAR_PERF, run_tool
 
 pytestmark = [pytest.mark.compat, pytest.mark.slow]
-ADMIN = "org.apache.pulsar.admin.cli.PulsarAdminTool"
-PERF = "org.apache.pulsar.testclient.PulsarPerfTestTool"
-TIMEOUT_S = 120
 MESSAGES = 3000
-Tool = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@functools.cache
-def jars() -> str:
-    return built("stock tools", "fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), "tools")
 
 
 @pytest.fixture
-def tool(broker: BrokerProcess, tmp_path: Path) -> Tool:
-    """Runs a tool with the addresses of the broker, and returns how it ended."""
+def configuration(broker: BrokerProcess, tmp_path: Path) -> Path:
     file = tmp_path / "client.conf"
     file.write_text(f"webServiceUrl={broker.http}\nbrokerServiceUrl={broker.url}\n")
-
-    def run(program: str, *words: str) -> "subprocess.CompletedProcess[str]":
-        command = ["java", "-Xmx768m", *JAVA_OPTIONS, "-cp", jars(), program, str(file), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-
-    return run
+    return file
 
 
-def test_an_administrator_works_with_pulsar_admin(tool: Tool) -> None:
+def test_an_administrator_works_with_pulsar_admin(configuration: Path) -> None:
     def admin(*words: str) -> str:
-        done = tool(ADMIN, *words)
+        done = run_tool(PULSAR_ADMIN, configuration, *words)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
         return done.stdout
 
@@ -57,7 +39,7 @@ def test_an_administrator_works_with_pulsar_admin(tool: Tool) -> None:
     assert admin("topics", "subscriptions", topic).split() == ["s"]
     stats = json.loads(admin("topics", "partitioned-stats", topic))
     assert (stats["metadata"]["partitions"], stats["msgInCounter"], list(stats["subscriptions"])) == (2, 0, ["s"])
-    refused = tool(ADMIN, "namespaces", "delete", "shop/orders")
+    refused = run_tool(PULSAR_ADMIN, configuration, "namespaces", "delete", "shop/orders")
     assert refused.returncode == 1 and "Cannot delete non empty namespace" in refused.stderr
     admin("topics", "delete-partitioned-topic", topic, "--force")
     admin("namespaces", "delete", "shop/orders")
@@ -65,13 +47,13 @@ def test_an_administrator_works_with_pulsar_admin(tool: Tool) -> None:
     assert "shop" not in admin("tenants", "list").split()
 
 
-def test_pulsar_perf_publishes_and_consumes_every_message(tool: Tool, broker: BrokerProcess) -> None:
+def test_pulsar_perf_publishes_and_consumes_every_message(configuration: Path, broker: BrokerProcess) -> None:
     topic = "persistent://public/default/perf"
-    produced = tool(PERF, "produce", topic, "--num-messages", str(MESSAGES), "--rate", "3000", "--size", "100")
+    count = ("--num-messages", str(MESSAGES))
+    produced = run_tool(PULSAR_PERF, configuration, "produce", topic, *count, "--rate", "3000", "--size", "100")
     assert produced.returncode == 0, produced.stdout[-3000:]
-    consumed = tool(
-        PERF, "consume", topic, "--num-messages", str(MESSAGES), "--subscription-position", "Earliest", "-ss", "s"
-    )
+    reading = ("--subscription-position", "Earliest", "-ss", "s")
+    consumed = run_tool(PULSAR_PERF, configuration, "consume", topic, *count, *reading)
     assert consumed.returncode == 0, consumed.stdout[-3000:]
     stats = broker.rest("GET", f"/admin/v2/{topic.replace('://', '/')}/stats")
     assert stats["msgInCounter"] >= MESSAGES

@@ -1,7 +1,7 @@
 """Publishers and consumers of the stock Java and Go clients, each a process: the programs of `tests/compat/clients`.
 
-The programs are built once and kept in the user's cache folder. If that fails, the test is skipped with the reason;
-with CI=true it fails.
+Also runs `pulsar-admin` and `pulsar-perf`. Programs and tools are built once and kept in the user's cache folder. If
+that fails, the test is skipped with the reason; with CI=true it fails.
 """
 
 import functools
@@ -25,10 +25,41 @@ def command(language: str) -> tuple[str, ...]:
     return _java("Load")
 
 
+PULSAR_ADMIN = "org.apache.pulsar.admin.cli.PulsarAdminTool"
+PULSAR_PERF = "org.apache.pulsar.testclient.PulsarPerfTestTool"
+TOOL_TIMEOUT_S = 240.0
+
+
 @functools.cache
 def _java(program: str) -> tuple[str, ...]:
-    jars = built("stock Java client", "fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), "clients")
-    return ("java", "-Xmx256m", *JAVA_OPTIONS, "-cp", jars, f"dev.quire.clients.{program}")
+    return (
+        "java",
+        "-Xmx256m",
+        *JAVA_OPTIONS,
+        "-cp",
+        _jars("stock Java client", "clients"),
+        f"dev.quire.clients.{program}",
+    )
+
+
+@functools.cache
+def _jars(what: str, kind: str) -> str:
+    return built(what, "fetch.sh", str(ROOT / "tests" / "compat" / "clients" / "java"), kind)
+
+
+def run_tool(tool: str, configuration: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run `PULSAR_ADMIN` or `PULSAR_PERF` with a file of settings, and return how it ended."""
+    command = [
+        "java",
+        "-Xmx768m",
+        *JAVA_OPTIONS,
+        "-cp",
+        _jars("stock tools", "tools"),
+        tool,
+        str(configuration),
+        *words,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
 
 
 class Program:
