@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from quire_bookie.model import Buffer
+from quire_bookie.varints import encode_varint
 
 Delivered: TypeAlias = tuple[tuple[int, int], Buffer, int, Sequence[int] | None, int | None]
 """Ledger and entry ids, the stored entry, how often it was redelivered, words of its ack set, epoch of the consumer."""
@@ -22,7 +23,6 @@ _U32 = struct.Struct(">I")
 _COMMAND = b"\x08\x09\x4a"
 _BROKER_MAGIC = b"\x0e\x02"
 _BROKER_HEAD_BYTES = 6
-_UINT64 = 1 << 64
 
 
 def plain_heads(entries: list[Buffer], wants_keys: bool) -> tuple[list[int], list[bytes | None]]:
@@ -53,15 +53,15 @@ def message_frames(
         data = memoryview(stored)[_added_bytes(stored) :] if strips and stored[:2] == _BROKER_MAGIC else stored
         data_bytes = len(data)
         size += data_bytes
-        entry_bytes = _varint(entry)
+        entry_bytes = encode_varint(entry)
         if redelivered or ack_set or epoch is not None:
             end = partition
             if redelivered:
-                end += b"\x18" + _varint(redelivered)
+                end += b"\x18" + encode_varint(redelivered)
             if ack_set:
-                end += b"".join([b"\x20" + _varint(word) for word in ack_set])
+                end += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
             if epoch is not None:
-                end += b"\x28" + _varint(epoch)
+                end += b"\x28" + encode_varint(epoch)
             start, command_bytes = _start(consumer, ledger, len(entry_bytes), len(partition), len(end))
         else:
             end = partition
@@ -82,24 +82,14 @@ def message_frames(
 
 def _start(consumer: bytes, ledger: int, entry_bytes: int, partition_bytes: int, end_bytes: int) -> tuple[bytes, int]:
     """Return the bytes of a command before its entry id, and the size of the whole command."""
-    ledger_field = b"\x08" + _varint(ledger) + b"\x10"
-    head = consumer + _varint(len(ledger_field) + entry_bytes + partition_bytes)
+    ledger_field = b"\x08" + encode_varint(ledger) + b"\x10"
+    head = consumer + encode_varint(len(ledger_field) + entry_bytes + partition_bytes)
     body_bytes = len(head) + len(ledger_field) + entry_bytes + end_bytes
-    head = _COMMAND + _varint(body_bytes) + head
-    return head + ledger_field, len(_COMMAND) + len(_varint(body_bytes)) + body_bytes
+    head = _COMMAND + encode_varint(body_bytes) + head
+    return head + ledger_field, len(_COMMAND) + len(encode_varint(body_bytes)) + body_bytes
 
 
 def _added_bytes(entry: Buffer) -> int:
     if len(entry) < _BROKER_HEAD_BYTES:
         return 0
     return min(len(entry), _BROKER_HEAD_BYTES + int(_U32.unpack_from(entry, 2)[0]))
-
-
-def _varint(value: int) -> bytes:
-    value %= _UINT64
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

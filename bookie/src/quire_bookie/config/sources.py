@@ -191,8 +191,8 @@ class Loaded(Generic[C]):
     """Holds the checked settings and the origin of each field.
 
     `ignored`: unknown keys of a .conf file, which was written for the Java system. `of_others`: keys of the file that
-    only other kinds of process have. `misspelled`: environment variables
-    that are almost settings, each with the name of the setting; a variable of another program may look like that.
+    only other kinds of process have. `misspelled`: environment variables that are almost settings, each with the name
+    of the setting; a variable of another program may look like that.
     """
 
     config: C

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from quire_bookie.errors import MetadataFormatError
 from quire_bookie.metadata.proto import nodes_pb2
 from quire_bookie.model import NO_ENTRY, BookieId, DigestType, EntryId, LedgerMetadata, LedgerState, Segment
+from quire_bookie.varints import encode_varint
 
 _MAGIC = b"BookieMetadataFormatVersion\t"
 _CLOSED_TAG = "CLOSED"
@@ -42,7 +43,7 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
         message.ClearField("cToken")
         return head + text_format.MessageToString(message, as_utf8=True).encode()
     body = message.SerializeToString()
-    return head + _varint(len(body)) + body
+    return head + encode_varint(len(body)) + body
 
 
 def decode_ledger_metadata(value: bytes) -> LedgerMetadata:
@@ -179,15 +180,6 @@ def _parse_delimited(body: bytes) -> nodes_pb2.LedgerMetadataFormat:
 def _require_initialised(message: nodes_pb2.LedgerMetadataFormat) -> None:
     if not message.IsInitialized():
         raise MetadataFormatError("ledger metadata has no quorum, ensemble size, length, state or start of a segment")
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 def _read_varint(body: bytes) -> tuple[int, int]:

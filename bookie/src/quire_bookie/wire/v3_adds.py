@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, EntryId, LedgerId, Run
+from quire_bookie.varints import encode_varint
 from quire_bookie.wire.messages import AddRequest, Request
 
 _ENTRY_IDS = Struct(">qqq").unpack_from
@@ -24,7 +25,6 @@ _REQUEST_HEADER, _PRIORITY, _ADD_BODY = 0x0A, 0x20, bytes.fromhex("aa06")
 _LEDGER, _ENTRY, _KEY, _BODY = 0x08, 0x10, bytes((0x1A, MASTER_KEY_BYTES)), 0x22
 _WRITE_FLAGS, _RECOVERY_ADD = 0x28, bytes.fromhex("a00601")
 _DEFERRED_SYNC = 1
-_UINT64 = (1 << 64) - 1
 
 
 def take_add(data: bytes, at: int, stop: int, requests: list[Request]) -> bool:
@@ -124,18 +124,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varint_bytes(value: int) -> bytes:
-    """Encode a number as protobuf does; negative numbers as 64 bits of two's complement."""
+    """Do what `encode_varint` does, faster for small values."""
     if 0 <= value < 0x80:
         return _SMALL[value]
-    value &= _UINT64
-    if value < 0x4000:
+    if 0 <= value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
-    written = bytearray()
-    while value >= 0x80:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
+    return encode_varint(value)
 
 
 _SMALL = [bytes((value,)) for value in range(0x80)]

@@ -4,19 +4,12 @@ Measured on the unbatched path: reading a SEND by hand takes half the time of th
 receipt a third. Everything else goes through the generated classes.
 """
 
+from quire_bookie.varints import encode_varint
+
 _UINT64 = 1 << 64
 
 
-def _encoded(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-# Not by `_encoded`, whose 16,384 calls are a measurable part of a start.
+# Not by `encode_varint`, whose 16,384 calls are a measurable part of a start.
 _SHORT = (
     *(bytes((value,)) for value in range(1 << 7)),
     *(bytes((value & 0x7F | 0x80, value >> 7)) for value in range(1 << 7, 1 << 14)),
@@ -25,12 +18,12 @@ _CONTINUED = tuple(bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in 
 
 
 def varint(value: int) -> bytes:
-    """Encode a value in -2**63 .. 2**64-1; a negative one takes ten bytes, as int64 and as uint64 with all bits set."""
+    """Do what `encode_varint` does, faster for small values."""
     if 0 <= value < 16384:
         return _SHORT[value]
     if 0 < value < 2097152:  # sequence and entry ids of a topic are usually in this range
         return _CONTINUED[value & 0x3FFF] + _SHORT[value >> 14]
-    return _encoded(value + _UINT64 if value < 0 else value)
+    return encode_varint(value)
 
 
 def read_varint(data: bytes, position: int, end: int) -> tuple[int, int]:

@@ -18,7 +18,9 @@ from quire_bookie.server.requests.connections import PAUSED_BY_ADDS, Connection
 from quire_bookie.wire.messages import AddRequest
 
 _RETRY_S = 0.01
-"""Interval of refusals of adds that waited too long. Answers and released halves of the write cache retry adds."""
+"""Interval at which waiting adds are retried, and refused if they waited too long.
+
+Answers and released halves of the write cache retry them, too."""
 
 _Waiting: TypeAlias = tuple[Connection, AddRequest, float]
 """The last element is the loop time at which the wait began."""

@@ -176,7 +176,7 @@ def move_map(into: LedgerMap, other: LedgerMap) -> None:
         into.update(other)
         return
     get, missing = into.get, NO_ENTRY
-    for ledger, span in other.items():
+    for ledger, span in other.items():  # `note_entries` without its calls: a flush has up to a million ledgers
         known = get(ledger)
         if known is None:
             into[ledger] = span
