@@ -303,7 +303,8 @@ def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
                 "trimming deletes them permanently.",
             )
         )
-    waiting = [row for row in rows if parse_option(row["option"]).retention_s >= _HELD_S]
+    long = {one["option"] for one in sums if parse_option(one["option"]).retention_s >= _HELD_S}
+    waiting = (row for row in rows if row["option"] in long)
     held = max(waiting, key=lambda row: row["bytes_held_by_cursors"], default=None)
     if held is not None and held["bytes"] and held["bytes_held_by_cursors"] > _HELD_SHARE * held["bytes"]:
         found.append(
