@@ -215,8 +215,8 @@ class TopicCompaction:
         reader = CompactedReader(self._ledger.compacted, made)
         try:
             metadata = await reader.metadata()
-            told = custom_of(self._topic, made.horizon).items()
-            if any(metadata.custom.get(key) != value for key, value in told):
+            expected = custom_of(self._topic, made.horizon).items()
+            if any(metadata.custom.get(key) != value for key, value in expected):
                 raise ConflictError(
                     f"ledger {made.ledger_id} is no compacted ledger of {self._topic} up to {made.horizon}"
                 )

@@ -391,7 +391,7 @@ def advice(parameters: Parameters, cursors: Sequence[Row], bookies: Sequence[Row
 
 
 def _fills(row: Row) -> Advice:
-    """Return advice for a disk that fills soon; published data alone say nothing about what is deleted."""
+    """Return advice for a disk that fills soon. A forecast from published data alone ignores what is deleted."""
     name, left = shortened(row["bookie"], 60), duration_text(row["fills_in_s"])
     if row["from_ingest"]:
         return Advice(

@@ -299,7 +299,7 @@ def advice(sums: Sequence[Row], rows: Sequence[Row]) -> list[Advice]:
             Advice(
                 Level.WATCH,
                 f"A retention of {best['option']} would free {bytes_text(best['bytes_freed'])}, {share} of all.",
-                "Compare the options below. Set one in the namespace's policy only if nobody reads older messages: "
+                "Compare the options below. Set one in the namespace's policy only if no client reads older messages: "
                 "trimming deletes them permanently.",
             )
         )

@@ -99,7 +99,7 @@ async def _last_metadata(cluster: Cluster, plan: Plan) -> LedgerMetadata:
             return await cluster.client.read_metadata(LedgerId(ledger_id))
         except NoSuchLedgerError:
             log.info("ledger %d of %s is only in the bucket, or being created", ledger_id, plan.topic)
-    raise NotFoundError(f"no ledger of {plan.topic} is on bookies: none tells the quorums of the compacted ledger")
+    raise NotFoundError(f"no ledger of {plan.topic} is on bookies: the quorums of the compacted ledger are unknown")
 
 
 async def record(brokers: BrokerHttp, plan: Plan, ledger_id: int) -> None:

@@ -38,7 +38,7 @@ Encoded: TypeAlias = tuple[Position, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What is kept of some entries of the topic. `read`: their number."""
+    """The entries to keep from a run of the topic's entries. `read`: number of entries in the run."""
 
     read: int
     entries: list[Encoded]

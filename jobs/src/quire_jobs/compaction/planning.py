@@ -59,8 +59,8 @@ class Plan:
 async def plan(cluster: Cluster, brokers: BrokerHttp, topic: TopicName, options: SourceOptions) -> Plan | None:
     """Return the plan; None if nothing was added since the last compaction.
 
-    Before the first compaction it makes the cursor `HELD_BY`, or brokers could trim what is read: `release` removes it.
-    Later the cursor of the last compaction keeps everything behind its horizon.
+    Before the first compaction it makes the cursor `HELD_BY`, so that brokers trim nothing that is read: `release`
+    removes it. Later the cursor of the last compaction keeps everything behind its horizon.
     SourceUnavailableError while the state of a ledger is not known; errors of the ledger client and the store.
     """
     former = await _compacted_ledger(brokers, topic)
@@ -107,12 +107,12 @@ async def _former(cluster: Cluster, topic: TopicName, ledger_id: int) -> tuple[S
         custom = reader.metadata.custom
         if not reader.is_closed or HORIZON_KEY not in custom or custom.get(TOPIC_KEY) != str(topic).encode():
             raise QuireJobError(
-                f"the metadata of compacted ledger {ledger_id} do not tell the horizon of {topic}: compact the topic "
+                f"the metadata of compacted ledger {ledger_id} do not name the horizon of {topic}: compact the topic "
                 "at its broker once, then run the job again"
             )
-        told = MessageIdData.FromString(custom[HORIZON_KEY])
+        horizon = MessageIdData.FromString(custom[HORIZON_KEY])
         span = Span(ledger_id, 0, reader.last_add_confirmed, reader.length, closed_ms=1)
-        return span, Position(told.ledgerId, told.entryId)
+        return span, Position(horizon.ledgerId, horizon.entryId)
 
 
 async def _pieces_of_compacted(cluster: Cluster, span: Span, options: SourceOptions) -> list[Piece]:
