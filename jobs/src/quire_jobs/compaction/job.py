@@ -18,7 +18,7 @@ from quire_jobs.compaction.planning import HELD_BY, Plan, plan
 from quire_jobs.errors import QuireJobError, error_in, retry_helps
 from quire_jobs.job import JobParameters, Problem, Progress, Summary
 from quire_jobs.quantities import Size
-from quire_jobs.source.broker_http import BrokerHttp
+from quire_jobs.source.broker_http import BrokerHttp, is_http_address
 from quire_jobs.source.cluster import as_job_errors, open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import SourceOptions, parse_options
@@ -49,7 +49,7 @@ class Parameters(JobParameters):
         for name in ("metadata", "http"):
             if not getattr(self, name):
                 raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
-        if self.metadata.startswith(("http://", "https://")):
+        if is_http_address(self.metadata):
             raise ValueError(
                 f"metadata = {self.metadata}: a broker only reads the metadata, and this job creates a ledger: give "
                 "etcd://host:2379"

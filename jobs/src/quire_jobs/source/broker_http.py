@@ -115,7 +115,7 @@ class BrokerHttp:
 
 
 def is_http_address(url: str) -> bool:
-    """Return whether a metadata URL is the address of a broker instead of a metadata store."""
+    """Return whether a URL is an HTTP address, such as that of a broker that reads metadata."""
     return url.startswith(("http://", "https://"))
 
 
@@ -152,7 +152,7 @@ def require_success(status: int, value: Any, what: str) -> Any:
 
 def _next(url: str, location: str) -> str:
     following = urljoin(url, location)
-    if not following.startswith(("http://", "https://")):
+    if not is_http_address(following):
         raise SourceUnavailableError(f"{url} redirects to {location!r}, which is not an HTTP address")
     if url.startswith("https:") and not following.startswith("https:"):
         raise QuireJobError(f"{url} redirects to {following}, which is plaintext: the token would be sent unencrypted")
