@@ -58,6 +58,12 @@ class JobParameters(BaseModel):
                 return given | {"http": metadata}
         return given
 
+    def require(self, *names: str) -> None:
+        """Raise ValueError for a parameter that has no value; for validators of kinds that cannot do without it."""
+        for name in names:
+            if not getattr(self, name):
+                raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+
     @property
     def computes_little(self) -> bool:
         """Whether the job takes seconds, so that its start matters more than the speed of its code afterwards."""

@@ -46,9 +46,7 @@ class Parameters(JobParameters):
 
     @model_validator(mode="after")
     def _complete(self) -> "Parameters":
-        for name in ("metadata", "http"):
-            if not getattr(self, name):
-                raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+        self.require("metadata", "http")
         if is_http_address(self.metadata):
             raise ValueError(
                 f"metadata = {self.metadata}: a broker only reads the metadata, and this job creates a ledger: give "

@@ -89,9 +89,7 @@ class Parameters(JobParameters):
 
     @model_validator(mode="after")
     def _complete(self) -> "Parameters":
-        for name in ("metadata", "http"):
-            if not getattr(self, name):
-                raise ValueError(f"the parameter '{name}' is missing: {type(self).model_fields[name].description}")
+        self.require("metadata", "http")
         if (self.format == "segment") == bool(self.table):
             raise ValueError(
                 "format = parquet or iceberg needs a table, and a table needs such a format: give both or neither"
