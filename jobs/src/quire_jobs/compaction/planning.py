@@ -9,13 +9,13 @@ from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
 from quire_broker.wire.proto.pulsar_pb2 import MessageIdData
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
-from quire_jobs.source.broker_http import BrokerHttp, require_success, topic_path
+from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.catalog import log_of_topic, snapshot
 from quire_jobs.source.cluster import Cluster
 from quire_jobs.source.entry_runs import EntryRuns
 from quire_jobs.source.options import SourceOptions
 from quire_jobs.source.spans import Log, LogName, Span, splits
-from quire_jobs.source.topic_cursors import hold, job_cursor
+from quire_jobs.source.topic_cursors import hold, internal_stats, job_cursor
 
 HELD_BY = job_cursor("compact")
 _OF_COMPACTED = LogName("", None, None)
@@ -96,8 +96,7 @@ def _require_whole(log: Log) -> None:
 
 
 async def _compacted_ledger(brokers: BrokerHttp, topic: TopicName) -> int:
-    status, value = await brokers.ask("GET", topic_path(topic) + "/internalStats")
-    stats = require_success(status, value, f"the state of {topic}")
+    stats = await internal_stats(brokers, topic)
     return int(stats["compactedLedger"]["ledgerId"])
 
 

@@ -52,9 +52,14 @@ async def release(brokers: BrokerHttp, topic: TopicName, cursor: str) -> None:
 
 async def last_confirmed(brokers: BrokerHttp, topic: TopicName) -> Position:
     """Return the newest entry that the topic's owner has confirmed; its bookies know of it later."""
-    status, value = await brokers.ask("GET", topic_path(topic) + "/internalStats")
-    ledger, _, entry = str(require_success(status, value, f"the state of {topic}")["lastConfirmedEntry"]).partition(":")
+    ledger, _, entry = str((await internal_stats(brokers, topic))["lastConfirmedEntry"]).partition(":")
     return Position(int(ledger), int(entry))
+
+
+async def internal_stats(brokers: BrokerHttp, topic: TopicName) -> Any:
+    """Return the ledgers and cursors of the topic, as its owner describes them."""
+    status, value = await brokers.ask("GET", topic_path(topic) + "/internalStats")
+    return require_success(status, value, f"the state of {topic}")
 
 
 def _path(topic: TopicName, cursor: str) -> str:
