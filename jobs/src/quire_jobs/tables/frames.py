@@ -7,7 +7,8 @@ the commit the table contains the mark, and a repetition of the work is detected
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,14 +138,10 @@ def _write_few(
     frame: "DataFrame", schema: "pa.Schema", layout: Layout, table: Table, rows_max: int
 ) -> "list[DataFile] | None":
     """Write the files on the driver; None if there are more than `rows_max` rows."""
-    from pyspark.errors import PySparkException
-
     from quire_jobs.tables.data_files import write_files
 
-    try:
+    with _task_errors():
         found = frame.limit(rows_max + 1).toArrow()
-    except PySparkException as error:
-        raise error_in(str(error)) or error from error
     if found.num_rows > rows_max:
         return None
     return list(write_files(found.combine_chunks().to_batches(), schema, layout, table.store, table.folder))
@@ -152,8 +149,6 @@ def _write_few(
 
 def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: TableTarget) -> "list[DataFile]":
     """Have Spark write the files. A sweep removes files of tasks whose result Spark discarded."""
-    from pyspark.errors import PySparkException
-
     from quire_jobs.source.known_sources import register_source
     from quire_jobs.tables.data_files import DataFile
     from quire_jobs.tables.task_files import NAME, TableFiles, write_options
@@ -163,11 +158,20 @@ def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: Tabl
     with tempfile.TemporaryDirectory(prefix="quire-table-") as folder:
         report = Path(folder) / "files.json"
         options = write_options(target, layout, schema, str(report))
-        try:
+        with _task_errors():
             frame.write.format(NAME).options(**options).mode("append").save()
-        except PySparkException as error:
-            named = error_in(str(error))
-            if named is None:
-                raise
-            raise named from error
         return [DataFile(**each) for each in json.loads(report.read_text(encoding="utf-8"))]
+
+
+@contextmanager
+def _task_errors() -> Iterator[None]:
+    """Raise an error of this project with which a task failed, in its own class; other errors of Spark stay."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        named = error_in(str(error))
+        if named is None:
+            raise
+        raise named from error
