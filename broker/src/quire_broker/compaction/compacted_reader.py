@@ -47,8 +47,8 @@ class CompactedReader:
 
     async def size(self) -> tuple[int, int]:
         """Return its entries and its bytes. Errors of the ledger client."""
-        reader = await self._opened()
-        return reader.last_add_confirmed + 1, reader.length
+        await self._opened()
+        return self.known_size
 
     async def read(self, start: Position, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Return entries from the first one at or after `start` on: at least one if there is one, [] after the last.
