@@ -12,6 +12,7 @@ pulsar = pytest.importorskip("pulsar")
 from tests.support.broker_process import BrokerProcess  # noqa: E402  after the check that there is a client
 from tests.support.polling import until  # noqa: E402
 from tests.support.stock_clients import JavaSession  # noqa: E402
+from tests.support.stock_reader import read_keyed  # noqa: E402
 
 pytestmark = pytest.mark.compat
 RECEIVE_MS = 60_000
@@ -63,29 +64,18 @@ def consumed(consumer: Any, count: int) -> list[tuple[str, bytes]]:
     return found
 
 
-def read(client: Any, topic: str, *, compacted: bool = True) -> list[tuple[str, bytes]]:
-    """Return all messages that a reader gets from the beginning."""
-    reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=compacted)
-    found = []
-    while reader.has_message_available():
-        message = reader.read_next(RECEIVE_MS)
-        found.append((message.partition_key(), message.data()))
-    reader.close()
-    return found
-
-
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_reader_gets_the_latest_message_of_each_key(
     client: Any, broker: BrokerProcess, topic: str, local: str, batch: bool
 ) -> None:
     publish(client, topic, [("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b"1"), ("b", b""), (None, b"x")], batch=batch)
     compact(broker, local)
-    assert read(client, topic) == [("a", b"2"), ("c", b"1")]
-    assert len(read(client, topic, compacted=False)) == 6
+    assert read_keyed(client, topic) == [("a", b"2"), ("c", b"1")]
+    assert len(read_keyed(client, topic, compacted=False)) == 6
     publish(client, topic, [("c", b"2"), ("d", b"1")], batch=batch)
-    assert read(client, topic) == [("a", b"2"), ("c", b"1"), ("c", b"2"), ("d", b"1")]
+    assert read_keyed(client, topic) == [("a", b"2"), ("c", b"1"), ("c", b"2"), ("d", b"1")]
     compact(broker, local)
-    assert read(client, topic) == [("a", b"2"), ("c", b"2"), ("d", b"1")]
+    assert read_keyed(client, topic) == [("a", b"2"), ("c", b"2"), ("d", b"1")]
 
 
 def test_a_topic_whose_keys_are_all_deleted_has_no_message(
@@ -93,9 +83,9 @@ def test_a_topic_whose_keys_are_all_deleted_has_no_message(
 ) -> None:
     publish(client, topic, [("a", b"1"), ("a", b"")])
     compact(broker, local)
-    assert read(client, topic) == []
+    assert read_keyed(client, topic) == []
     publish(client, topic, [("b", b"1")])
-    assert read(client, topic) == [("b", b"1")]
+    assert read_keyed(client, topic) == [("b", b"1")]
 
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Failover"])
@@ -125,13 +115,13 @@ def test_what_compaction_kept_stays_readable_when_its_ledgers_are_deleted(
     before = broker.rest("GET", f"{ROOT}/{local}/internalStats")["ledgers"]
     broker.rest("DELETE", f"{ROOT}/{local}/truncate")
     until(lambda: broker.rest("GET", f"{ROOT}/{local}/internalStats")["ledgers"][0] != before[0])
-    assert read(client, topic, compacted=False) == []
-    assert read(client, topic) == [("b", b"1"), ("a", b"2")]
+    assert read_keyed(client, topic, compacted=False) == []
+    assert read_keyed(client, topic) == [("b", b"1"), ("a", b"2")]
     broker.rest("PUT", f"{ROOT}/{local}/unload")
-    assert read(client, topic) == [("b", b"1"), ("a", b"2")]
+    assert read_keyed(client, topic) == [("b", b"1"), ("a", b"2")]
     publish(client, topic, [("b", b"2")])
     compact(broker, local)
-    assert read(client, topic) == [("a", b"2"), ("b", b"2")]
+    assert read_keyed(client, topic) == [("a", b"2"), ("b", b"2")]
     late = client.subscribe(topic, "late", is_read_compacted=True, initial_position=pulsar.InitialPosition.Earliest)
     assert consumed(late, 2) == [("a", b"2"), ("b", b"2")]
     late.close()
@@ -193,7 +183,7 @@ def test_partitions_are_compacted_together(client: Any, broker: BrokerProcess, l
     for partition in range(2):
         path = f"{ROOT}/{local}-partition-{partition}/compaction"
         until(lambda path=path: broker.rest("GET", path)["status"] == "SUCCESS")  # type: ignore[misc]
-    found = [each for partition in range(2) for each in read(client, f"{topic}-partition-{partition}")]
+    found = [each for partition in range(2) for each in read_keyed(client, f"{topic}-partition-{partition}")]
     assert dict(found) == {f"k{key}": b"%d" % (32 + key) for key in range(8)} and len(found) == 8
     assert status_of(lambda: broker.rest("GET", f"{ROOT}/{local}/compaction")) == 412
     assert status_of(lambda: broker.rest("PUT", f"{ROOT}/missing/compaction")) == 404

@@ -19,10 +19,10 @@ from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
 from tests.integration.jobs.conftest import Cluster
 from tests.support.polling import until
+from tests.support.stock_reader import read_keyed
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 
 GUARD_S = 240
-RECEIVE_MS = 30_000
 Keyed = tuple[str | None, bytes]
 DIES_BEFORE_THE_RECORD = """
 import os, sys
@@ -87,17 +87,6 @@ def send(client: Any, topic: str, messages: Sequence[Keyed], *, batch: bool = Fa
     assert not failed, failed
 
 
-def read(client: Any, topic: str, *, compacted: bool = True) -> list[tuple[str, bytes]]:
-    """Return all messages that a stock reader gets from the beginning."""
-    reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=compacted)
-    found = []
-    while reader.has_message_available():
-        message = reader.read_next(RECEIVE_MS)
-        found.append((message.partition_key(), message.data()))
-    reader.close()
-    return found
-
-
 def messages(begin: int, end: int) -> list[Keyed]:
     """Return messages of 97 keys; some have no key, some delete theirs."""
     return [
@@ -121,15 +110,15 @@ def test_readers_get_the_same_as_after_a_compaction_by_the_broker(
         used = used_ledger(cluster, ours)
         assert summary.details["ledgers"] == [{"topic": ours, "ledger": used}] and used != former
         former = used
-        found = read(client, ours)
-        assert found == read(client, other)
+        found = read_keyed(client, ours)
+        assert found == read_keyed(client, other)
         assert len({key for key, _ in found}) == len(found) > 50
     until(lambda: not unreferenced(cluster, ours), "the former compacted ledger is not deleted")
 
     send(client, ours, [("new", b"1")], batch=batch)
-    assert read(client, ours) == [*found, ("new", b"1")], "behind the horizon readers continue in the topic"
+    assert read_keyed(client, ours) == [*found, ("new", b"1")], "behind the horizon readers continue in the topic"
     compacted_by_broker(cluster, ours)
-    assert read(client, ours) == [*found, ("new", b"1")], "the broker compacts what the job wrote"
+    assert read_keyed(client, ours) == [*found, ("new", b"1")], "the broker compacts what the job wrote"
     nothing = compacted_by_spark(spark, cluster, ours)
     assert nothing.outcome is Outcome.SUCCEEDED and nothing.counts["topics_compacted"] == 0
     assert "nothing was added" in nothing.notes[0]
@@ -141,7 +130,7 @@ def test_chunked_messages_are_kept_or_dropped_whole(spark: SparkSession, cluster
     send(client, topic, [("a", old), ("b", new), ("a", new)], chunk=True)
     send(client, topic, [("c", b"1")])
     assert compacted_by_spark(spark, cluster, topic).outcome is Outcome.SUCCEEDED
-    assert read(client, topic) == [("b", new), ("a", new), ("c", b"1")]
+    assert read_keyed(client, topic) == [("b", new), ("a", new), ("c", b"1")]
 
 
 def test_a_newer_compaction_wins(
@@ -160,7 +149,7 @@ def test_a_newer_compaction_wins(
     summary = compacted_by_spark(spark, cluster, topic)
     assert summary.outcome is Outcome.FAILED
     assert "a newer compaction wins" in summary.problems[0].reason and summary.problems[0].retry_helps
-    assert read(client, topic)[-1] == ("newest", b"1")
+    assert read_keyed(client, topic)[-1] == ("newest", b"1")
     until(lambda: not unreferenced(cluster, topic), "the ledger of the job is not deleted")
 
 
@@ -180,14 +169,14 @@ def test_a_job_that_dies_before_the_record_leaves_the_topic_as_it_was(
     assert died.returncode == 9, died.stderr[-4000:]
     left = unreferenced(cluster, topic)
     assert len(left) == 1 and used_ledger(cluster, topic) == -1
-    assert len(read(client, topic)) == 300, "nothing is compacted"
+    assert len(read_keyed(client, topic)) == 300, "nothing is compacted"
 
     assert compacted_by_spark(spark, cluster, topic).outcome is Outcome.SUCCEEDED
     assert unreferenced(cluster, topic) == left
-    kept = read(client, topic)
+    kept = read_keyed(client, topic)
     assert 50 < len(kept) < 100
     cluster.process.request("PUT", f"/admin/v2/{topic.replace('://', '/')}/unload")
-    assert read(client, topic) == kept
+    assert read_keyed(client, topic) == kept
     until(lambda: not unreferenced(cluster, topic), "the next owner does not delete the ledger of the dead job")
 
 
@@ -216,7 +205,7 @@ def test_too_many_keys_for_one_task_name_the_parameter(spark: SparkSession, clus
     summary = compacted_by_spark(spark, cluster, topic, keys_size_max=1 << 20, buckets=1)
     assert summary.outcome is Outcome.FAILED and "raise buckets = 1" in summary.problems[0].reason
     assert compacted_by_spark(spark, cluster, topic, keys_size_max=1 << 20, buckets=9).outcome is Outcome.SUCCEEDED
-    assert len(read(client, topic)) == 200
+    assert len(read_keyed(client, topic)) == 200
 
 
 def test_a_topic_that_does_not_exist_is_named(spark: SparkSession, cluster: Cluster) -> None:
