@@ -99,6 +99,8 @@ async def _scan(request: web.Request, prefix: str, *, keys_only: bool) -> web.St
         async with asyncio.timeout(METADATA_SCAN_S), aclosing(_lines(request, prefix, keys_only=keys_only)) as pages:
             first = await anext(pages)  # an unavailable store is answered with a status
             await response.prepare(request)
+            if request.method == "HEAD":
+                return response
             with suppress(ConnectionError):  # the client has disconnected
                 await response.write(first)
                 async for page in pages:

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.metadata import layout
@@ -83,6 +84,16 @@ async def test_a_scan_has_each_node_in_a_line_and_their_number_in_the_last(asked
     *keys, end = await asked.lines(prefix=f"{FOLDER}/", keysOnly="true")
     assert keys == [{"key": one["key"], "version": one["version"]} for one in nodes] and end == {"nodes": 250}
     assert await asked.lines(prefix=f"{layout.ROOT}/none/") == [{"nodes": 0}]
+
+
+async def test_the_answer_to_head_has_no_body(asked: Asked) -> None:
+    url = URL(asked.url)
+    for path in (f"scan?prefix={FOLDER}/", f"children?key={FOLDER}", f"nodes?key={FOLDER}/0007"):
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(f"HEAD {url.path}/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        head, body = (await reader.read()).split(b"\r\n\r\n", 1)
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 200 OK") and body == b""
 
 
 async def test_children_are_the_names_below_a_key(asked: Asked) -> None:
