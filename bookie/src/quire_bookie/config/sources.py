@@ -138,9 +138,12 @@ class ProcessConfig(BaseModel, metaclass=_WithSettings):
         return None
 
     @classmethod
-    def may_be_none(cls, field: str) -> bool:
+    def may_be_none(cls, key: str) -> bool:
         """Return whether an empty value means none, such as no port, and not that the key is not given."""
-        info = cls.model_fields[field]
+        name = cls.field_of(key)
+        if name is None:
+            return False
+        info = cls.model_fields[name]
         reads_empty = any(isinstance(one, BeforeValidator) for one in info.metadata)
         return reads_empty and type(None) in get_args(info.annotation)
 
@@ -251,10 +254,10 @@ def _from_file(
     ignored: list[str] = []
     of_others: list[str] = []
     given = parse_file(file)
-    for key, value in (model.from_java_file(given) if file.suffix in PROPERTIES else given).items():
+    if file.suffix in PROPERTIES:  # such files list keys without values, which are not given
+        given = model.from_java_file({key: value for key, value in given.items() if value or model.may_be_none(key)})
+    for key, value in given.items():
         name = model.field_of(key)
-        if value == "" and file.suffix in PROPERTIES and not (name is not None and model.may_be_none(name)):
-            continue  # files of the Java system list keys without values
         if name is not None:
             found[name] = (value, Origin(f"file {file}"))
         elif key in also_known:

@@ -140,6 +140,8 @@ def test_the_old_key_of_the_journal_folder_is_used_unless_the_new_one_exists(tmp
     assert (loaded.config.journal_directories, loaded.ignored) == (["/j"], ())
     file.write_text("journalDirectory=/j\njournalDirectories=/a,/b\n")
     assert load(BookieConfig, flags={}, environment={}, file=file).config.journal_directories == ["/a", "/b"]
+    file.write_text("journalDirectory=/j\njournalDirectories=\n")
+    assert load(BookieConfig, flags={}, environment={}, file=file).config.journal_directories == ["/j"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,9 @@ def test_the_old_key_of_the_journal_folder_is_used_unless_the_new_one_exists(tmp
         ("httpServerEnabled=false\nhttpServerPort=8000\n", 8001, 8001),
         ("httpServerEnabled=true\nhttpServerPort=8000\n", None, 8000),
         ("httpServerEnabled=true\n", None, 8080),
+        ("httpServerEnabled=true\nhttpServerPort=\n", None, 8080),
         ("httpServerPort=8000\n", None, 8000),
+        ("httpServerEnabled=\nhttpServerPort=8000\n", None, 8000),
         ("", None, -1),
     ],
 )
