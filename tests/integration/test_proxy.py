@@ -17,8 +17,8 @@ from quire_bookie.settings.tls import TlsFiles
 from quire_bookie.settings.tokens import TokenSettings
 from quire_broker import limits
 from quire_broker.errors import ServerError
-from quire_broker.proxy.broker_link import TowardsBrokers
 from quire_broker.proxy.proxy import RunningProxy
+from quire_broker.proxy.towards_brokers import TowardsBrokers
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings, ServerTlsSettings
 from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.wire import commands

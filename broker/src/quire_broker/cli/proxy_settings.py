@@ -8,8 +8,8 @@ from quire_bookie.settings.declared import absolute
 from quire_bookie.settings.tls import TlsFiles
 from quire_broker.cli.access_settings import client_access_settings
 from quire_broker.config.proxy import BASIC_PLUGINS, TLS_PLUGINS, TOKEN_PLUGINS, ProxyConfig
-from quire_broker.proxy.broker_link import TowardsBrokers
 from quire_broker.proxy.proxy import ProxySettings
+from quire_broker.proxy.towards_brokers import TowardsBrokers
 from quire_broker.security.credentials import BASIC, CERTIFICATE, TOKEN
 from quire_broker.server.ports import PortSettings
 from quire_broker.settings.proxy import ProxyLimits

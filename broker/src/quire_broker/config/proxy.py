@@ -12,8 +12,8 @@ from quire_bookie.config.sources import SECRET
 from quire_broker.config.access import ClientAccessConfig, OptionalPort
 from quire_broker.config.proxy_without_effect import PROXY_REASONS
 from quire_broker.limits import SESSION_TIMEOUT_S
-from quire_broker.proxy.broker_link import credentials_in
 from quire_broker.proxy.targets import ANY, addresses_of
+from quire_broker.proxy.towards_brokers import credentials_in
 from quire_broker.settings.proxy import ProxyLimits
 
 TOKEN_PLUGINS = ("org.apache.pulsar.client.impl.auth.AuthenticationToken", "token")

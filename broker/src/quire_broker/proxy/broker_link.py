@@ -3,53 +3,21 @@
 A link serves one client: the broker knows it by the original principal of its CONNECT. Must never be shared by clients.
 """
 
-import json
 import ssl
 from base64 import b64encode
-from dataclasses import field
 from functools import partial
 
-from quire_bookie.dataclass import dataclass
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.secret_file import read_secret
 from quire_bookie.env.tls import TlsContext, client_context
-from quire_bookie.limits import TLS_REFRESH_S
-from quire_bookie.settings.tls import TlsFiles
 from quire_broker.errors import ServiceNotReadyError
 from quire_broker.proxy.targets import Address
+from quire_broker.proxy.towards_brokers import TowardsBrokers, credentials_in
 from quire_broker.security.credentials import PASSED_ON, TOKEN
 from quire_broker.server.broker_link import BrokerLink, LinkTarget, open_link
 from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.wire.proto import pulsar_pb2 as pb
-
-
-@dataclass(frozen=True, slots=True)
-class TowardsBrokers:
-    """How a proxy proves itself to brokers. `tls`: None for plaintext; its certificate is the proxy's.
-
-    `method`: `token` or `basic` (the text `secret`, or the file `secret_path`, read for each connection), `tls`, or
-    empty for none. The secret of `basic` is what `credentials_in` takes.
-    """
-
-    tls: TlsFiles | None = None
-    check_host_name: bool = True
-    refresh_s: float = TLS_REFRESH_S
-    method: str = ""
-    secret: str = field(default="", repr=False)
-    secret_path: str = ""
-
-
-def credentials_in(text: str) -> str:
-    """Return `user:password` of the parameters of Pulsar's AuthenticationBasic: a JSON object. ValueError."""
-    try:
-        found = json.loads(text)
-        user, password = found["userId"], found["password"]
-    except (ValueError, KeyError, TypeError):
-        user = password = None
-    if not isinstance(user, str) or not isinstance(password, str) or not user or not password or ":" in user:
-        raise ValueError('the parameters must be {"userId": "...", "password": "..."}, with a user without a colon')
-    return f"{user}:{password}"
 
 
 class BrokerConnector:

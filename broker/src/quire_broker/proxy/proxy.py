@@ -18,10 +18,11 @@ from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
 from quire_broker.proxy.broker_book import BrokerBook, RegisteredBrokers, StaticBrokers
-from quire_broker.proxy.broker_link import BrokerConnector, TowardsBrokers
+from quire_broker.proxy.broker_link import BrokerConnector
 from quire_broker.proxy.parts import ProxyParts
 from quire_broker.proxy.session import ProxySession
 from quire_broker.proxy.targets import ANY, Targets
+from quire_broker.proxy.towards_brokers import TowardsBrokers
 from quire_broker.security.opening import Access
 from quire_broker.security.settings import AccessSettings
 from quire_broker.server.budget import PublishBudget

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from quire_bookie.settings.tokens import TokenSettings
-from quire_broker.proxy.broker_link import TowardsBrokers
 from quire_broker.proxy.proxy import RunningProxy
+from quire_broker.proxy.towards_brokers import TowardsBrokers
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.settings.proxy import ProxyLimits
 from tests.support.own_address import own_address
