@@ -8,10 +8,8 @@ too many topics  end the session, as it would leave out some
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from typing import Any
 
-from quire_bookie.errors import QuireError
 from quire_broker.errors import BrokerError, ServerError
 from quire_broker.limits import WEBSOCKET_RETRY_MAX_S
 from quire_broker.names import TopicName
@@ -101,14 +99,9 @@ class PatternSession(ConsumerSession):
             await asyncio.sleep(WEBSOCKET_RETRY_MAX_S)
 
     async def _leave(self, consumer: TopicConsumer, task: asyncio.Task[None]) -> None:
-        """End a consumer, also at a broker that still has it."""
         self._consumers.remove(consumer)
-        link, number = consumer.link, consumer.number
         task.cancel()
-        consumer.detach()
-        if link is not None:
-            with suppress(QuireError):  # the broker closes it with the topic or with the connection
-                await link.ask(*TopicConsumer.closing(number))
+        await consumer.leave()
 
 
 def _is_missing(error: BaseException) -> bool:

@@ -6,8 +6,9 @@ batches beyond that are a debt that later permits pay.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from quire_bookie.errors import PeerProtocolError
+from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker.limits import WEBSOCKET_QUEUE_MAX
 from quire_broker.managed_ledger.cursors.ack_set import words_of
 from quire_broker.names import TopicName
@@ -174,11 +175,14 @@ class TopicConsumer(Attachment):
             body.message_ids.add(ledgerId=ledger_id, entryId=entry_id)
         self.send(pb.BaseCommand(type=Kind.REDELIVER, redeliver=body))
 
-    @staticmethod
-    def closing(number: int) -> tuple[pb.BaseCommand, str]:
-        """Return the request that closes a consumer, and its field."""
-        body = pb.CommandCloseConsumer(consumer_id=number)
-        return pb.BaseCommand(type=Kind.CLOSE_CONSUMER, close_consumer=body), "close_consumer"
+    async def leave(self) -> None:
+        """Detach, and close it at a broker that still has it."""
+        link = self.link
+        self.detach()
+        if link is not None:
+            body = pb.CommandCloseConsumer(consumer_id=self.number)
+            with suppress(QuireError):  # the broker closes it with the topic or with the connection
+                await link.ask(pb.BaseCommand(type=Kind.CLOSE_CONSUMER, close_consumer=body), "close_consumer")
 
     async def unsubscribe(self) -> None:
         """Delete the subscription. RefusedByBrokerError, ServiceNotReadyError."""
