@@ -179,7 +179,7 @@ class ConsumerSession(Session):
             incoming = self._inbox.take()
             if self._dead_letters is not None and self._dead_letters.takes(incoming):
                 incoming.consumer.delivered(incoming.message_id)
-                await self._dead_letters.publish(incoming, self._consumer_of(incoming.message_id).topic)
+                await self._dead_letters.publish(incoming)
                 self._stats.dead_letters += 1
                 self._settle(incoming.message_id, refused=False)
                 self._permit()

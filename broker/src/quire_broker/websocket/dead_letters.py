@@ -41,8 +41,8 @@ class DeadLetters:
         """Return whether a message was delivered too often."""
         return incoming.redeliveries > self._redeliveries_max
 
-    async def publish(self, incoming: Incoming, origin: TopicName) -> None:
-        """Return when the topic has stored the message, which came from `origin`. One at a time. QuireError."""
+    async def publish(self, incoming: Incoming) -> None:
+        """Return when the topic has stored the message. One at a time. QuireError."""
         if not self._opened.is_set():
             await self._producer.attach_in_time()
             self._opened.set()
@@ -54,7 +54,7 @@ class DeadLetters:
             metadata.event_time = message.event_time_ms
         place = incoming.message_id.shown()
         properties = {
-            "REAL_TOPIC": str(origin.partitioned),
+            "REAL_TOPIC": str(incoming.consumer.topic.partitioned),
             "ORIGIN_MESSAGE_IDY_TIME": place,
             "ORIGIN_MESSAGE_ID": place,
             "REAL_SUBSCRIPTION": self._subscription,

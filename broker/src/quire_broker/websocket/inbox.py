@@ -13,6 +13,7 @@ from quire_bookie.dataclass import dataclass
 from quire_broker.dispatch.permits import entry_cost
 from quire_broker.limits import WEBSOCKET_BUFFER_BYTES, WEBSOCKET_INBOX_BYTES
 from quire_broker.managed_ledger.cursors.ack_set import full_mask, unacked_mask
+from quire_broker.names import TopicName
 from quire_broker.server.budget import PublishBudget
 from quire_broker.websocket.message_ids import MessageId
 from quire_broker.wire.entry import EntrySummary, peek
@@ -21,7 +22,9 @@ from quire_broker.wire.payload import Message, messages_of
 
 
 class Receiver(Protocol):
-    """The consumer of a message, as far as the inbox knows it."""
+    """The consumer of a message, as the inbox and its readers know it."""
+
+    topic: TopicName
 
     @property
     def partition(self) -> int:
