@@ -111,7 +111,7 @@ class WebSocketService:
         """Serve a consumer. RefusedError, QuireError."""
         wanted = _parsed(consumer_parameters, request.query)
         with self._seat(request):
-            topics = await self._topics_of(names, partial(_may_subscribe, client.rights, subscription))
+            topics = await self._topics_of(names, lambda name: client.rights.require_subscribe(name, subscription))
             links = self._links(client, secure=request.secure)
             letters = wanted.dead_letter_topic or f"{names[0]}-{subscription}-DLQ"
             dead_letters = await self._dead_letters(client, links, letters, subscription, wanted)
@@ -139,7 +139,7 @@ class WebSocketService:
         """Serve a reader. RefusedError, QuireError."""
         wanted = _parsed(reader_parameters, request.query)
         with self._seat(request):
-            topics = await self._topics_of([name], partial(_may_subscribe, client.rights, ""))
+            topics = await self._topics_of([name], lambda name: client.rights.require_subscribe(name, ""))
             links = self._links(client, secure=request.secure)
             subscription = f"reader-{self._broker.chance.token(5).hex()}"
             session = ConsumerSession(self.settings, links, topics, subscription, wanted, self._budget, self.stats)
@@ -193,7 +193,7 @@ class WebSocketService:
         if not wanted.redeliveries_max:
             return None
         places = await self._topics_of([parse_topic(topic)], client.rights.require_look_up)
-        place = places[int.from_bytes(self._broker.chance.token(4)) % len(places)]
+        (place,) = self._broker.chance.sample(places, 1)
         return DeadLetters(links, place, subscription, wanted.redeliveries_max, self._broker.clock)
 
     def _links(self, client: SocketClient, *, secure: bool) -> Links:
@@ -232,10 +232,6 @@ class WebSocketService:
             host = "127.0.0.1" if listen in _ANY else listen
         tls = await self._tls() if url.startswith("pulsar+ssl:") else None
         return LinkTarget(host, parts.port, tls, parts.hostname)
-
-
-async def _may_subscribe(rights: Rights, subscription: str, topic: TopicName) -> None:
-    await rights.require_subscribe(topic, subscription)
 
 
 def _parsed(parse: Callable[[Query], P], query: Query) -> P:
