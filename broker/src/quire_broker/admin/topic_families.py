@@ -288,6 +288,6 @@ def _compactions(topics: Sequence[Topic], labels: Callable[[Topic], tuple[str, s
     while some := tuple(islice(left, limits.SCRAPE_PIECE_SAMPLES)):
         found += [topic for topic in some if topic.compaction.was_used]
         yield PAUSE
-    for name, kind, text, value, _, _ in COMPACTION if found else ():
+    for name, kind, text, value, _, _ in COMPACTION:
         rows = ((labels(topic), value(topic)) for topic in found)
         yield from pieces(name, kind, text, ("cluster", "namespace", "topic"), rows)
