@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     def list_(http: Http = DEFAULT_HTTP, output: OutputOption = Output.TABLE) -> None:
         """List the running bookies: state, fill of their disks, address.
 
-        With -o wide also machine, rack and what a drain waits for. Older processes do not tell machine and rack.
+        With -o wide also machine, rack and what a drain waits for. Older processes report neither machine nor rack.
         """
         print_rows(_rows(http), _COLUMNS, output, name=lambda row: row["bookie"], empty="no bookie is registered")
 

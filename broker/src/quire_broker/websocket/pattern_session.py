@@ -86,7 +86,7 @@ class PatternSession(ConsumerSession):
     async def _keep(self, consumer: TopicConsumer) -> None:
         """Attach again whenever the broker has closed the consumer, until cancelled. QuireError.
 
-        A topic that is missing was deleted: the next list tells, or it was created again.
+        A topic that is missing was deleted: the next list omits it, unless it was created again.
         """
         while True:
             try:

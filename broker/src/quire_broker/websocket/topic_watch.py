@@ -1,7 +1,7 @@
 """The topics that match a pattern, for a session: the list of a broker, and its changes.
 
-The owner of the topic that the text of the pattern would name is asked: every broker can tell. It checks the permission
-of the client, and bounds the pattern. After a lost connection the list is asked for again.
+The session asks the owner of the topic that the text of the pattern would name, as every broker has the list. That
+broker checks the permission of the client, and bounds the pattern. After a lost connection the session asks again.
 """
 
 from collections.abc import Callable
