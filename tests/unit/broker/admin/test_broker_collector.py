@@ -11,7 +11,6 @@ from prometheus_client.metrics_core import Metric
 from quire_bookie.exposition.rendering import PAUSE
 from quire_broker.admin.broker_collector import BrokerCollector
 from quire_broker.admin.topic_families import namespace_families, topic_families
-from quire_broker.managed_ledger import ManagedLedger
 from quire_broker.names import parse_topic
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.metrics import MetricsSettings
@@ -19,6 +18,7 @@ from quire_broker.topic.topic import Topic
 from tests.support.broker_world import running_brokers
 from tests.support.scrapes import ACCEPT_OPENMETRICS, CLASSIC, OPENMETRICS, check_formats
 from tests.unit.broker.compaction.messages import entry
+from tests.unit.broker.managed_ledger.world import append
 
 
 @pytest.fixture
@@ -41,13 +41,6 @@ async def topic_of(broker: RunningBroker, local: str, *subscriptions: str) -> To
     for subscription in subscriptions:
         await topic.subscription(subscription, create=True)
     return topic
-
-
-async def append(ledger: ManagedLedger, data: bytes) -> None:
-    """Append one entry, and wait until it is stored."""
-    stored = asyncio.get_running_loop().create_future()
-    ledger.append(data, lambda position, error: stored.set_result(position))
-    assert await stored is not None
 
 
 async def until_done(topic: Topic) -> None:
@@ -126,8 +119,7 @@ async def test_compactions_have_metrics_of_topics_that_were_compacted(
     for one in (broker, detailed):
         topic = await topic_of(one, "orders")
         await topic_of(one, "lonely")
-        for key in ("a", "b", "a"):
-            await append(topic.ledger, entry(key, b"12345"))
+        await append(topic.ledger, *(entry(key, b"12345") for key in ("a", "b", "a")))
         topic.compaction.start()
         await until_done(topic)
         found = {name: family.samples for name, family in (await scraped(one)).items() if name.startswith(prefix)}
