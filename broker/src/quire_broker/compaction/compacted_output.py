@@ -4,6 +4,7 @@ A compaction of the broker and the job `compact` write the same ledgers with it.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from quire_bookie.errors import LedgerError
 from quire_bookie.limits import MIB
@@ -13,16 +14,25 @@ from quire_broker.errors import CompactionError
 from quire_broker.managed_ledger.ledger_port import Writer
 from quire_broker.managed_ledger.position import Position
 from quire_broker.names import TopicName
+from quire_broker.wire.proto.pulsar_pb2 import MessageIdData
 
 READ_ENTRIES = 100
 READ_BYTES = MIB
-TOPIC_KEY = "pulsar/compactedTopic"
-HORIZON_KEY = "pulsar/compactedTo"
+_TOPIC_KEY = "pulsar/compactedTopic"
+_HORIZON_KEY = "pulsar/compactedTo"
 
 
 def custom_of(topic: TopicName, horizon: Position) -> dict[str, bytes]:
     """Return the custom metadata of a compacted ledger, with the keys of Pulsar."""
-    return {TOPIC_KEY: str(topic).encode(), HORIZON_KEY: encoded_id(horizon, topic.partition)}
+    return {_TOPIC_KEY: str(topic).encode(), _HORIZON_KEY: encoded_id(horizon, topic.partition)}
+
+
+def horizon_of(custom: Mapping[str, bytes], topic: TopicName) -> Position | None:
+    """Return the horizon in the custom metadata of a compacted ledger; None if they name none, or another topic."""
+    if _HORIZON_KEY not in custom or custom.get(_TOPIC_KEY) != str(topic).encode():
+        return None
+    found = MessageIdData.FromString(custom[_HORIZON_KEY])
+    return Position(found.ledgerId, found.entryId)
 
 
 class CompactedOutput:

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from quire_broker.compaction.compacted_entry import decode
-from quire_broker.compaction.compacted_output import HORIZON_KEY, TOPIC_KEY
+from quire_broker.compaction.compacted_output import horizon_of
 from quire_broker.compaction.topic_compaction import NO_LEDGER
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_broker.names import TopicName
-from quire_broker.wire.proto.pulsar_pb2 import MessageIdData
 from quire_jobs.errors import QuireJobError, SourceUnavailableError
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.catalog import log_of_topic, snapshot
@@ -103,15 +102,14 @@ async def _compacted_ledger(brokers: BrokerHttp, topic: TopicName) -> int:
 async def _former(cluster: Cluster, topic: TopicName, ledger_id: int) -> tuple[Span, Position]:
     """Return all entries of a compacted ledger, and its horizon."""
     async with await cluster.open_ledger(ledger_id) as reader:
-        custom = reader.metadata.custom
-        if not reader.is_closed or HORIZON_KEY not in custom or custom.get(TOPIC_KEY) != str(topic).encode():
+        horizon = horizon_of(reader.metadata.custom, topic)
+        if not reader.is_closed or horizon is None:
             raise QuireJobError(
                 f"the metadata of compacted ledger {ledger_id} do not name the horizon of {topic}: compact the topic "
                 "at its broker once, then run the job again"
             )
-        horizon = MessageIdData.FromString(custom[HORIZON_KEY])
         span = Span(ledger_id, 0, reader.last_add_confirmed, reader.length, closed_ms=1)
-        return span, Position(horizon.ledgerId, horizon.entryId)
+        return span, horizon
 
 
 async def _pieces_of_compacted(cluster: Cluster, span: Span, options: SourceOptions) -> list[Piece]:
