@@ -1,6 +1,6 @@
 """One Spark session and one standalone cluster, its metadata in a real etcd, for all tests of a process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,17 +80,22 @@ def client(cluster: Cluster) -> Iterator[Any]:
 def publish(client: Any) -> Callable[..., None]:
     """`publish(topic, payloads, **producer options)`: send all payloads and wait for the acknowledgements."""
 
-    def send(topic: str, payloads: list[bytes], keys: list[str] | None = None, **options: Any) -> None:
-        producer = client.create_producer(topic, block_if_queue_full=True, **options)
-        failed: list[Any] = []
-        for number, payload in enumerate(payloads):
-            producer.send_async(
-                payload,
-                lambda result, _id: None if result == pulsar.Result.Ok else failed.append(result),
-                **({} if keys is None else {"partition_key": keys[number]}),
-            )
-        producer.flush()
-        producer.close()
-        assert not failed, failed
+    def all_of(topic: str, payloads: list[bytes], keys: Sequence[str | None] | None = None, **options: Any) -> None:
+        send(client, topic, zip(keys or [None] * len(payloads), payloads, strict=True), **options)
 
-    return send
+    return all_of
+
+
+def send(client: Any, topic: str, messages: Iterable[tuple[str | None, bytes]], **options: Any) -> None:
+    """Send keys and payloads with a producer of these options, and wait for the acknowledgements."""
+    producer = client.create_producer(topic, block_if_queue_full=True, **options)
+    failed: list[Any] = []
+    for key, payload in messages:
+        producer.send_async(
+            payload,
+            lambda result, _id: None if result == pulsar.Result.Ok else failed.append(result),
+            **({} if key is None else {"partition_key": key}),
+        )
+    producer.flush()
+    producer.close()
+    assert not failed, failed

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import pulsar
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,6 +16,7 @@ from quire_jobs.job import Outcome, Summary
 from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.options import parse_options
+from tests.integration.jobs import conftest
 from tests.integration.jobs.conftest import Cluster
 from tests.support.polling import until
 from tests.support.stock_reader import read_keyed
@@ -67,24 +67,8 @@ def unreferenced(cluster: Cluster, topic: str) -> list[str]:
 
 
 def send(client: Any, topic: str, messages: Sequence[Keyed], *, batch: bool = False, chunk: bool = False) -> None:
-    producer = client.create_producer(
-        topic,
-        batching_enabled=batch,
-        batching_max_messages=7,
-        batching_max_publish_delay_ms=10_000,
-        chunking_enabled=chunk,
-        block_if_queue_full=True,
-    )
-    failed: list[Any] = []
-    for key, value in messages:
-        producer.send_async(
-            value,
-            lambda result, _id: None if result == pulsar.Result.Ok else failed.append(result),
-            **({} if key is None else {"partition_key": key}),
-        )
-    producer.flush()
-    producer.close()
-    assert not failed, failed
+    options = {"batching_enabled": batch, "batching_max_messages": 7, "batching_max_publish_delay_ms": 10_000}
+    conftest.send(client, topic, messages, chunking_enabled=chunk, **options)
 
 
 def messages(begin: int, end: int) -> list[Keyed]:
