@@ -150,7 +150,9 @@ def _line(place: tuple[int | str, ...], kind: str, message: str, value: object, 
     if kind == "missing":
         return f"the parameter '{name}' is missing"
     text = message.removeprefix("Value error, ")
-    return f"{name}: {text}" if not name or isinstance(value, dict) else f"{name} = {value!r}: {text}"
+    if not name:
+        return text
+    return f"{name}: {text}" if isinstance(value, dict) else f"{name} = {value!r}: {text}"
 
 
 def job_name(kind: str, parameters: JobParameters) -> str:

@@ -1,6 +1,7 @@
 import pytest
 from pydantic import Field, field_validator
 
+from quire_jobs.compaction import job as compaction
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.job import JobParameters, Outcome, Problem, Summary, job_name, parse_parameters, run_id_of
 
@@ -37,6 +38,13 @@ def test_all_wrong_parameters_are_reported_at_once_with_their_values() -> None:
 def test_the_text_of_a_validator_is_shown_without_a_prefix() -> None:
     with pytest.raises(JobOptionsError, match=r"^topic = '': name a topic$"):
         parse_parameters(Parameters, {"topic": ""})
+
+
+def test_the_text_of_a_validator_of_all_parameters_is_shown_without_a_prefix() -> None:
+    with pytest.raises(JobOptionsError, match=r"^metadata = http://h:1: a broker only reads .*: give etcd:"):
+        parse_parameters(compaction.Parameters, {"topics": ["a"], "metadata": "http://h:1"})
+    with pytest.raises(JobOptionsError, match=r"^the parameter 'metadata' is missing: .*, etcd://(?!.*http)"):
+        parse_parameters(compaction.Parameters, {"topics": ["a"]})
 
 
 def test_the_run_id_depends_on_the_slot_and_every_parameter() -> None:

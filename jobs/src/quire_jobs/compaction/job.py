@@ -34,6 +34,9 @@ KIND = "compact"
 class Parameters(JobParameters):
     """Keep the latest message of each key of large topics, for readers with readCompacted."""
 
+    metadata: str = Field(
+        default="", description="Metadata store of the cluster, etcd://host:2379,host:2379: the job creates ledgers."
+    )
     topics: tuple[str, ...] = Field(
         min_length=1, description="Topics with all partitions, and patterns such as tenant/namespace/orders-*."
     )
