@@ -89,7 +89,7 @@ def _check(where: str, field: str, value: object) -> None:
 def _profile(name: str) -> dict[str, str]:
     found = read_profiles()
     if name not in found:
-        known = ", ".join(sorted(found)) or "none"
+        known = ", ".join(sorted(found)) or "none yet; `quire profile set NAME http=URL` creates one"
         raise MissingError(f"profile {name} does not exist in {profiles_path()}; the known profiles are: {known}")
     return found[name]
 

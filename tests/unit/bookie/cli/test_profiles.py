@@ -49,6 +49,11 @@ def test_fields_are_changed_and_removed_and_other_profiles_stay(capsys: pytest.C
     assert "the known profiles are: two" in capsys.readouterr().err
 
 
+def test_a_missing_profile_names_the_command_that_creates_the_first_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profile", "describe", "one"]) == EXIT_MISSING
+    assert "the known profiles are: none yet; `quire profile set NAME http=URL` creates one" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("field", "said"),
     [
