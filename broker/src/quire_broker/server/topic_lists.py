@@ -37,14 +37,17 @@ def compiled(pattern: str, characters_max: int) -> Pattern:
     """Return the pattern for names without `persistent://`. NotAllowedError for one that is too long or wrong."""
     if len(pattern) > characters_max:
         raise NotAllowedError(
-            f"topics_pattern of {len(pattern)} characters: the limit is {characters_max}; "
+            f"a pattern of topics of {len(pattern)} characters: the limit is {characters_max}; "
             "choose a shorter one, or raise subscriptionPatternMaxLength"
         )
     head, found, rest = pattern.partition("://")
     try:
         return Pattern(("^" if head.startswith("^") else "") + rest if found else pattern, characters_max)
     except ValueError as error:
-        raise NotAllowedError(f"topics_pattern={pattern!r}: RE2 does not accept it: {error}") from error
+        raise NotAllowedError(
+            f"the pattern of topics {pattern!r}: RE2 does not accept it: {error}; "
+            "correct it, and use no look-around and no references"
+        ) from error
 
 
 def topics_hash(names: Iterable[str]) -> str:

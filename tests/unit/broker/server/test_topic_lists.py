@@ -168,7 +168,7 @@ def test_a_pattern_is_compared_with_the_whole_name_after_the_domain(pattern: str
 
 
 def test_a_pattern_that_is_refused_names_value_and_remedy() -> None:
-    with pytest.raises(NotAllowedError, match=r"topics_pattern of 51 characters.*subscriptionPatternMaxLength"):
+    with pytest.raises(NotAllowedError, match=r"a pattern of topics of 51 characters.*subscriptionPatternMaxLength"):
         compiled("x" * 51, 50)
-    with pytest.raises(NotAllowedError, match=r"topics_pattern='\(a': RE2 does not accept it"):
+    with pytest.raises(NotAllowedError, match=r"pattern of topics '\(a': RE2 does not accept it: .*; correct it"):
         compiled("(a", 50)
