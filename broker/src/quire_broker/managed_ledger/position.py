@@ -14,6 +14,9 @@ class Position(NamedTuple):
     ledger_id: int
     entry_id: int
 
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
     @property
     def following(self) -> "Position":
         """The next position of the same ledger, whether it has an entry there or not."""

@@ -195,11 +195,7 @@ class SourceOptions(BaseModel):
             low, high = getattr(self, f"start_{kind}"), getattr(self, f"end_{kind}")
             if low is not None and high is not None and low > high and low != LATEST:
                 name = kind.capitalize()
-                raise ValueError(f"start{name} {_shown(low)} is after end{name} {_shown(high)}")
-
-
-def _shown(value: object) -> str:
-    return f"{value.ledger_id}:{value.entry_id}" if isinstance(value, Position) else str(value)
+                raise ValueError(f"start{name} {low} is after end{name} {high}")
 
 
 def parse_position(text: str) -> Position:

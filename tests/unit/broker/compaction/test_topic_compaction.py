@@ -427,7 +427,7 @@ def test_a_ledger_that_does_not_fit_the_topic_is_refused_and_nothing_changes() -
         for ledger_id, horizon, read, said in (
             (good, at[3], NO_LEDGER, "a newer compaction wins"),
             (good, at[3], former + 77, "a newer compaction wins"),
-            (earlier, at[1], former, "already compacted up to"),
+            (earlier, at[1], former, f"already compacted up to {at[2].ledger_id}:{at[2].entry_id}, beyond"),
             (good, beyond, former, "has no entry"),
             (good, Position(at[3].ledger_id + 50, 0), former, "has no entry"),
             (unclosed, at[3], former, "is OPEN"),
