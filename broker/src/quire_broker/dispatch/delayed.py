@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from quire_broker.dispatch.redelivery import NO_SLOT
-from quire_broker.managed_ledger.cursors.bucket_format import ENTRY_MASK, ENTRY_SHIFT
+from quire_broker.managed_ledger.cursors.bucket_format import ENTRY_SHIFT, position_of
 from quire_broker.managed_ledger.position import Position
 
 _FINEST_SHIFT: Final = 4
@@ -107,14 +107,11 @@ class DelayedQueue:
                 if level:
                     self._put(bucket.times_ms[at], key, bucket.slot(at), now_ms, level)
                 else:
-                    due.append((self._position(key), bucket.slot(at)))
+                    due.append((position_of(key, self._ledgers), bucket.slot(at)))
         self._count -= len(due)
         if not self._count:
             self.clear()
         return due
-
-    def _position(self, key: int) -> Position:
-        return Position(self._ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
 
     def columns(self) -> Iterator[tuple["array[int]", "array[int]", "array[int] | None"]]:
         """Yield copies of the times, keys and slots of all entries, in no order; `ledgers` resolves the keys."""

@@ -31,13 +31,7 @@ from quire_broker.dispatch.delivery import EntryCursor, EntryLedger
 from quire_broker.dispatch.redelivery import NO_SLOT
 from quire_broker.limits import DELAYED_BUCKETS_MAX, DELAYED_IN_MEMORY_MAX, DELAYED_PAGES_AT_ONCE
 from quire_broker.managed_ledger.cursors.ack_ranges import AckRanges
-from quire_broker.managed_ledger.cursors.bucket_format import (
-    ENTRY_MASK,
-    ENTRY_SHIFT,
-    PAGE_ENTRIES,
-    BucketRecord,
-    Page,
-)
+from quire_broker.managed_ledger.cursors.bucket_format import PAGE_ENTRIES, BucketRecord, Page, position_of
 from quire_broker.managed_ledger.cursors.buckets import Bucket, Buckets, Chunk, Draft
 from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import DispatchSettings
@@ -438,7 +432,7 @@ class DelayedIndex:
         rows: list[int] = []
         for times_ms, keys, slots in list(queue.columns()):
             for at, key in enumerate(keys):
-                position = Position(ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
+                position = position_of(key, ledgers)
                 if position not in self.waiting:
                     continue
                 if self._cursor.is_acknowledged(position):
@@ -487,8 +481,7 @@ class DelayedIndex:
 
 def _entry_of(bucket: Bucket, page: Page, at: int) -> tuple[Position, int]:
     """Return position and slot of an entry of a page."""
-    key = page.keys[at]
-    position = Position(bucket.head.ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
+    position = position_of(page.keys[at], bucket.head.ledgers)
     return position, NO_SLOT if page.slots is None else page.slots[at]
 
 

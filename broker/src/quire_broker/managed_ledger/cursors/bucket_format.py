@@ -21,7 +21,7 @@ import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Final, NamedTuple
 
@@ -69,6 +69,11 @@ class BucketHead:
     """Of each page, the first delivery time in ms since the epoch, and the number of entries."""
     positions: int
     """Number of stored entries with positions; they follow the pages."""
+
+
+def position_of(key: int, ledgers: Sequence[int]) -> Position:
+    """Return the position of a key, whose number of the ledger is an index of `ledgers`."""
+    return Position(ledgers[key >> ENTRY_SHIFT], key & ENTRY_MASK)
 
 
 class Page:
