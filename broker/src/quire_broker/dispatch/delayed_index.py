@@ -222,8 +222,7 @@ class DelayedIndex:
 
     def _schedule(self, saved: _Saved, now_ms: int) -> None:
         if saved.is_empty:
-            self._forget(saved)
-            self._drop([saved.bucket.record])
+            self._remove(saved)
             return
         if saved.wants_page and saved.load_at_ms <= now_ms:
             saved.is_loading = True
@@ -234,6 +233,10 @@ class DelayedIndex:
         self._saved.pop(saved, None)
         if self._buckets is not None:
             self._buckets.release(saved.bucket)
+
+    def _remove(self, saved: _Saved) -> None:
+        self._forget(saved)
+        self._drop([saved.bucket.record])
 
     def _drop(self, records: list[BucketRecord]) -> None:
         if self._buckets is not None:
@@ -253,16 +256,14 @@ class DelayedIndex:
             if queue.highest <= position:
                 queue.clear()
         for saved in [known for known in self._saved if known.bucket.record.last <= position]:
-            self._forget(saved)
-            self._drop([saved.bucket.record])
+            self._remove(saved)
 
     def clear(self) -> None:
         """Drop all entries and buckets, because the cursor was moved: the entries are read again."""
         self.waiting.clear()
         self._queues = [DelayedQueue()]
         for saved in list(self._saved):
-            self._forget(saved)
-            self._drop([saved.bucket.record])
+            self._remove(saved)
         self._events.clear()
 
     async def close(self) -> None:
