@@ -17,10 +17,11 @@ from quire_bookie.errors import QuireError
 from quire_broker.managed_ledger import EARLIEST, ManagedLedger, ManagedLedgerFactory, Position, StoredEntry
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.managed_ledger.nodes.node_codec import SOURCE_PROPERTY, decode_list
-from quire_broker.settings.managed_ledger import UNLIMITED, ManagedLedgerSettings
+from quire_broker.settings.managed_ledger import ManagedLedgerSettings
 from tests.sim.faults import disturb
-from tests.sim.history import CursorHistory, HistoryError, LogHistory
+from tests.sim.history import HistoryError, LogHistory
 from tests.sim.loop import SimLoop
+from tests.sim.topic_scenario import drawn_settings, open_cursor, read_rest, read_whole
 from tests.sim.world import SimChance, SimClient, World, retry
 
 SOURCE = "public/default/persistent/source"
@@ -120,11 +121,11 @@ class Run:
         self._started += 1
         self.source = found = await self._process(f"source{self._started}", SOURCE, {})
 
-        async def open_cursor() -> None:
+        async def prepare() -> None:
             await found.ledger.open_cursor(CURSOR, EARLIEST)
             found.ledger.tell_lacs(active=True)
 
-        await retry(lambda: self.world.on(found.client, open_cursor()), seconds=600)
+        await retry(lambda: self.world.on(found.client, prepare()), seconds=600)
         self._work(found, self._produce(found), self._consume(found))
 
     async def next_shadow(self) -> None:
@@ -133,14 +134,8 @@ class Run:
         self._started += 1
         properties = {SOURCE_PROPERTY: "persistent://public/default/source"}
         self.shadow = found = await self._process(f"shadow{self._started}", SHADOW, properties)
-
-        async def open_cursor() -> None:
-            fresh = CURSOR not in self.history.cursors
-            await found.ledger.open_cursor(CURSOR, EARLIEST)
-            if fresh:
-                self.history.cursors[CURSOR] = CursorHistory(found.ledger.first_position())
-
-        await retry(lambda: self.world.on(found.client, open_cursor()), seconds=600)
+        ledger, history = found.ledger, self.history
+        await retry(lambda: self.world.on(found.client, open_cursor(ledger, CURSOR, history)), seconds=600)
         self._work(found, self._read(found), self._subscribe(found))
 
     async def leave(self, process: Process | None) -> None:
@@ -276,28 +271,13 @@ class Run:
             await asyncio.sleep(0.1)
 
     async def _whole(self, process: Process) -> list[tuple[tuple[int, int], bytes]]:
-        async def whole() -> list[StoredEntry]:
-            found: list[StoredEntry] = []
-            position = process.ledger.first_position()
-            while entries := await process.ledger.read(position, entries_max=100, bytes_max=1 << 22):
-                found += entries
-                position = process.ledger.next_position(entries[-1].position)
-            return found
-
-        found = await self._repeated(process, whole)
+        found = await self._repeated(process, lambda: read_whole(process.ledger))
         return [((entry.position[0], entry.position[1]), bytes(entry.data)) for entry in found]
 
     async def _check_cursor(self, shadow: Process, listed: set[int]) -> None:
         cursor, known = shadow.ledger.cursors[CURSOR], self.history.cursors[CURSOR]
-
-        async def rest() -> list[StoredEntry]:
-            cursor.rewind()
-            delivered: list[StoredEntry] = []
-            while entries := await cursor.read(entries_max=100, bytes_max=1 << 22):
-                delivered += entries
-            return delivered
-
-        delivered = {bytes(entry.data) for entry in await self._repeated(shadow, rest)}
+        rest = await self._repeated(shadow, lambda: read_rest(cursor))
+        delivered = {bytes(entry.data) for entry in rest}
         for payload, position in self.history.seen.items():
             trimmed = position[0] not in listed
             if payload not in known.consumed and payload not in delivered and not trimmed:
@@ -317,17 +297,7 @@ async def run(loop: SimLoop, seed: int) -> ShadowHistory:
     world = World(loop, seed)
     await world.start_bookies(3)
     history = ShadowHistory(world, trims=world.chance.random() < 0.6)
-    kept = 0 if history.trims else UNLIMITED
-    settings = ManagedLedgerSettings(
-        ledger_entries_max=world.chance.choice((15, 60, 300)),
-        rollover_age_min_s=0.0,
-        cursor_ledger_entries_max=world.chance.choice((5, 50)),
-        retention_s=kept,
-        retention_bytes=kept,
-        trim_interval_s=world.chance.choice((0.3, 3.0)),
-        tick_interval_s=0.3,
-    )
-    run_ = Run(world, settings, history)
+    run_ = Run(world, drawn_settings(world, trims=history.trims), history)
     await run_.next_source()
     await run_.next_shadow()
     for _ in range(world.chance.randrange(2, 5)):

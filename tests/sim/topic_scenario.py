@@ -173,38 +173,39 @@ async def check(world: World, history: LogHistory, settings: ManagedLedgerSettin
     """As a last owner, read the whole log and the undelivered entries of the cursors, and check them."""
     owner = await take_over(world, 99, settings, history)
 
-    async def whole() -> list[StoredEntry]:
-        found: list[StoredEntry] = []
-        position = owner.ledger.first_position()
-        while entries := await owner.ledger.read(position, entries_max=100, bytes_max=1 << 22):
-            found += entries
-            position = owner.ledger.next_position(entries[-1].position)
-        return found
-
-    found: list[StoredEntry] = await retry(lambda: world.on(owner.client, whole()), seconds=300)
+    found: list[StoredEntry] = await retry(lambda: world.on(owner.client, read_whole(owner.ledger)), seconds=300)
     history.check_log([((entry.position[0], entry.position[1]), bytes(entry.data)) for entry in found])
-
-    async def rest(name: str) -> set[bytes]:
-        cursor = owner.ledger.cursors[name]
-        cursor.rewind()
-        delivered: set[bytes] = set()
-        while entries := await cursor.read(entries_max=100, bytes_max=1 << 22):
-            delivered |= {bytes(entry.data) for entry in entries}
-        return delivered
 
     for name, known in history.cursors.items():
         if not known.gone:
-            delivered = await retry(lambda name=name: world.on(owner.client, rest(name)), seconds=300)
-            history.check_cursor(name, delivered)
+            cursor = owner.ledger.cursors[name]
+            rest = await retry(lambda cursor=cursor: world.on(owner.client, read_rest(cursor)), seconds=300)
+            history.check_cursor(name, {bytes(entry.data) for entry in rest})
 
 
-async def run(loop: SimLoop, seed: int) -> LogHistory:
-    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
-    world = World(loop, seed)
-    await world.start_bookies(3)
-    history = LogHistory(trims=world.chance.random() < 0.6)
-    kept = 0 if history.trims else UNLIMITED
-    settings = ManagedLedgerSettings(
+async def read_whole(ledger: ManagedLedger) -> list[StoredEntry]:
+    """Return all entries."""
+    found: list[StoredEntry] = []
+    position = ledger.first_position()
+    while entries := await ledger.read(position, entries_max=100, bytes_max=1 << 22):
+        found += entries
+        position = ledger.next_position(entries[-1].position)
+    return found
+
+
+async def read_rest(cursor: Cursor) -> list[StoredEntry]:
+    """Return all entries that the cursor still delivers."""
+    cursor.rewind()
+    found: list[StoredEntry] = []
+    while entries := await cursor.read(entries_max=100, bytes_max=1 << 22):
+        found += entries
+    return found
+
+
+def drawn_settings(world: World, *, trims: bool) -> ManagedLedgerSettings:
+    """Return settings with small ledgers, of sizes by chance. `trims`: consumed ledgers are deleted at once."""
+    kept = 0 if trims else UNLIMITED
+    return ManagedLedgerSettings(
         ledger_entries_max=world.chance.choice((15, 60, 300)),
         rollover_age_min_s=0.0,
         cursor_ledger_entries_max=world.chance.choice((5, 50)),
@@ -213,6 +214,14 @@ async def run(loop: SimLoop, seed: int) -> LogHistory:
         trim_interval_s=world.chance.choice((0.3, 3.0)),
         tick_interval_s=0.3,
     )
+
+
+async def run(loop: SimLoop, seed: int) -> LogHistory:
+    """Run one seed. Raises HistoryError or AssertionError if a guarantee is violated."""
+    world = World(loop, seed)
+    await world.start_bookies(3)
+    history = LogHistory(trims=world.chance.random() < 0.6)
+    settings = drawn_settings(world, trims=history.trims)
     for number in range(world.chance.randrange(2, 5)):
         owner = await take_over(world, number, settings, history)
         seconds = world.chance.uniform(1.0, 6.0)
