@@ -42,8 +42,6 @@ class KeyHistory:
         self._topic, self._keys, self._attached = topic, keys, attached
         self._next = list(range(keys))
         self._stays: list[Stay] = []
-        self.trouble = ""
-        """The first violation."""
 
     def begin(self, name: str, host: str) -> Stay:
         """Note a new consumer."""
@@ -58,7 +56,7 @@ class KeyHistory:
     def arrived(self, stay: Stay, number: int) -> None:
         """Check one delivery."""
         trouble = self._out_of_order(stay, number) or self._held_twice(stay, number)
-        self.trouble = self.trouble or trouble
+        self._topic.trouble = self._topic.trouble or trouble
         stay.held.add(number)
         stay.refused.discard(number)
         key = number % self._keys

@@ -63,7 +63,7 @@ class SubscriptionRun:
             one.hand_over(self._topic)
 
     async def settle(self) -> None:
-        """Wait until everything is published, delivered and acknowledged. HistoryError: it takes too long."""
+        """Wait until everything is published, delivered and acknowledged. HistoryError: too long, or as `check`."""
         self.publisher.stops = True
         topic = self.publisher.history
         try:
@@ -76,6 +76,14 @@ class SubscriptionRun:
                 f"{REST_S:.0f} s after the last fault {topic.sent - len(topic.acknowledged)} messages have no receipt, "
                 f"{len(topic.undelivered)} were not delivered, {self.unacknowledged} are not acknowledged"
             ) from None
+        finally:
+            self.check()
+
+    def check(self) -> None:
+        """Raise HistoryError for what a consumer should not have got."""
+        topic = self.publisher.history
+        if topic.trouble:
+            raise HistoryError(f"{topic.topic}: {topic.trouble}")
 
     async def read_all(self) -> None:
         """Read the topic from its start and check it."""

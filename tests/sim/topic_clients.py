@@ -30,6 +30,8 @@ class TopicHistory:
     sent: int = 0
     acknowledged: set[int] = field(default_factory=set)
     delivered: set[int] = field(default_factory=set)
+    trouble: str = ""
+    """The first delivery that a consumer should not have got, if consumers check."""
 
     def joined(self) -> None:
         """Note that the consumer subscribes again."""
