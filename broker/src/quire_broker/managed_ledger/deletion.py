@@ -56,7 +56,7 @@ class Deletions:
     async def record_now(self, ledger_ids: Sequence[int], checks: Sequence[Check]) -> None:
         """Record ledgers, and delete them, while a node that is about to be deleted still names them.
 
-        For ledgers without which their user can do, as the buckets of delayed entries. Errors of the store.
+        Only for ledgers that may be lost, as the buckets of delayed entries. Errors of the store.
         """
         for first in range(0, len(ledger_ids), LEDGERS_RECORDED_AT_ONCE):
             some = ledger_ids[first : first + LEDGERS_RECORDED_AT_ONCE]

@@ -31,7 +31,7 @@ _AWAY_S = 5.0  # after a failed call the metadata store counts as unavailable fo
 
 
 def compacted_custom(managed_ledger: str, custom: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return `custom` with the names that tell what a compacted ledger is for."""
+    """Return `custom` with the keys of a compacted ledger: its purpose and its managed ledger."""
     return {"component": b"compacted-topic", MANAGED_LEDGER: managed_ledger.encode(), **custom}
 
 
