@@ -171,7 +171,9 @@ class Run:
         self.owners = OwnerWatch(world, self.hosts)
         urls = [one.url for one in self.hosts]
         self.topics = [
-            TopicClients(f"persistent://{NAMESPACE}/t{number}", urls, self.brokers.chance(), world.loop.note)
+            TopicClients(
+                TopicHistory(f"persistent://{NAMESPACE}/t{number}"), urls, self.brokers.chance(), world.loop.note
+            )
             for number in range(TOPICS)
         ]
 

@@ -68,7 +68,7 @@ class RestingClient:
     """A client of one topic that is silent most of the time. It stays connected."""
 
     def __init__(self, topic: str, urls: Sequence[str], chance: random.Random, note: Callable[[str], None]) -> None:
-        self.clients = TopicClients(topic, urls, chance, note)
+        self.clients = TopicClients(TopicHistory(topic), urls, chance, note)
         self.clients.rate = RATE
         self.history = self.clients.history
         self.rests = asyncio.Event()

@@ -66,18 +66,18 @@ class TopicClients:
 
     def __init__(
         self,
-        topic: TopicHistory | str,
+        history: TopicHistory,
         urls: Sequence[str],
         chance: random.Random,
         note: Callable[[str], None],
         keys: int = 0,
     ) -> None:
-        """`topic`: its name or its history. `keys`: message `n` has the key `n % keys`; 0: messages have none."""
-        self.history = TopicHistory(topic) if isinstance(topic, str) else topic
+        """`history`: of the topic. `keys`: message `n` has the key `n % keys`; 0: messages have none."""
+        self.history = history
         self.rate = 1.0
         self.stops = False
         """Whether the publisher sends no new messages."""
-        self._topic, self._urls, self._chance, self._note = self.history.topic, urls, chance, note
+        self._topic, self._urls, self._chance, self._note = history.topic, urls, chance, note
         self._keys = keys
         self._epoch = 0
         self._receipts = asyncio.Event()

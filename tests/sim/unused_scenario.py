@@ -65,7 +65,7 @@ class Visitor:
     """A client of one topic that comes and goes."""
 
     def __init__(self, topic: str, urls: Sequence[str], chance: random.Random, note: Callable[[str], None]) -> None:
-        self.clients = TopicClients(topic, urls, chance, note)
+        self.clients = TopicClients(TopicHistory(topic), urls, chance, note)
         self.clients.rate = RATE
         self.history = self.clients.history
         self.acknowledged: set[int] = set()
