@@ -314,6 +314,7 @@ async def test_a_wrong_text_of_a_producer_is_answered_and_the_session_goes_on(
         answer = await producer.receive_json()
     assert answer["result"] == result and answer["errorMsg"]
     assert "eventTime" not in text or answer["errorMsg"].startswith("eventTime is 'yesterday': ")
+    assert "deliverAt" not in text or answer["errorMsg"].startswith("deliverAt is 'soon': it must be an integer of ")
     assert (await publish(producer, "right"))["result"] == "ok"
 
 
