@@ -2,7 +2,7 @@
 
 from typing import Any
 
-RECEIVE_MS = 30_000
+RECEIVE_MS = 60_000
 
 
 def read_keyed(client: Any, topic: str, *, compacted: bool = True) -> list[tuple[str, bytes]]:
