@@ -230,5 +230,6 @@ def _milliseconds(request: dict[str, Any], name: str) -> int:
     if value is None:
         return 0
     if type(value) is not int or abs(value) > _TIME_MAX_MS:
-        raise ValueError(f"{name} is {str(value)[:40]!r}: it must be an integer of milliseconds, at most {_TIME_MAX_MS}")
+        shown = str(value)[:40]
+        raise ValueError(f"{name} is {shown!r}: it must be an integer of milliseconds, at most {_TIME_MAX_MS}")
     return value
