@@ -24,6 +24,7 @@ Source: spec pulsar-wire, section 6; bookkeeper-metadata, sections 3.4 and 4.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit
@@ -483,11 +484,11 @@ class Owners:
     async def _remove_node(self, bundle: Bundle) -> None:
         version = ABSENT
         try:
-            node = await self._metadata.get(bundle.key)
-            if node is not None and node.owned:  # otherwise it is the node of the next owner
+            while (node := await self._metadata.get(bundle.key)) is not None and node.owned:  # else the next owner's
                 version = node.version
-                await self._metadata.delete(bundle.key, expected=version)
-        except (BadVersionError, NodeMissingError):
+                with suppress(BadVersionError):  # a late write of an offer replaced the node: it is still ours
+                    return await self._metadata.delete(bundle.key, expected=version)
+        except NodeMissingError:
             log.info("the node of %s was already gone", bundle)
         except MetadataUnknownError:
             self._deleting[bundle] = max(version, self._deleting.get(bundle, ABSENT))

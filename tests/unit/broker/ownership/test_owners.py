@@ -15,7 +15,7 @@ from quire_bookie.errors import (
     MetadataUnknownError,
     NodeMissingError,
 )
-from quire_bookie.metadata.store import SessionState
+from quire_bookie.metadata.store import Node, SessionState
 from quire_broker.errors import NotFoundError, ServiceNotReadyError
 from quire_broker.names import NamespaceName, parse_topic
 from quire_broker.ownership.lookup import Lookups
@@ -352,6 +352,28 @@ async def test_a_release_that_failed_is_repeated_unless_the_bundle_was_taken_aga
     assert [owner.ours for owner in found if owner is not None] == [False, True]
     assert mine.certain(halves[0])
     releasing.cancel()
+
+
+async def test_an_offer_that_is_written_during_the_release_does_not_keep_the_node(server: SimMetadata) -> None:
+    session, mine = owners(server, A)
+    _, other = owners(server, B)
+    assert await mine.owner_of(BUNDLE)
+    assert mine.leave(BUNDLE)
+    offer = await mine.offer(BUNDLE, Offer("nowhere:1"))
+    read = session.get
+
+    async def overtaken(key: str) -> Node | None:
+        node = await read(key)
+        assert node is not None and node.version == offer
+        del session.get
+        await session.put(KEY, node.value, expected=node.version, ephemeral=True)
+        return node
+
+    session.get = overtaken  # type: ignore[method-assign]
+    await mine.release(BUNDLE)
+    assert KEY not in server.nodes
+    found = await other.owner_of(BUNDLE)
+    assert found is not None and found.ours
 
 
 async def test_an_offer_that_is_written_after_its_bundle_was_released_is_withdrawn(server: SimMetadata) -> None:
