@@ -24,6 +24,7 @@ Changes = dict[str, Any]
 
 AUTO_EXPAND = {"threshold": 80, "step": "10Gi", "max": "500Gi"}
 ANALYSIS = {"name": "hourly", "kind": "throughput", "output": "s3://reports/orders", "schedule": "@hourly"}
+COMPACTION = {"name": "newest", "kind": "compact", "params": {"topics": "accounts"}}
 REFUSED: list[tuple[str, Changes, str]] = [
     # kind, what is wrong in a new object, what the API server must say
     ("Bookie", {"metadata.name": "a" * 41}, "longer than 40 characters"),
@@ -114,6 +115,12 @@ REFUSED: list[tuple[str, Changes, str]] = [
     ("ManagedLedger", {"spec.offload": {"target": "s3://data", "format": "Parquet"}}, "Iceberg needs table"),
     ("ManagedLedger", {"spec.offload": {"target": "s3://data", "table": {"name": "s3://t"}}}, "Segment writes none"),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "offload"}]}, "the name offload is reserved"),
+    ("ManagedLedger", {"spec.jobs": [COMPACTION | {"name": "offload"}]}, "the name offload is reserved"),
+    (
+        "ManagedLedger",
+        {"spec.analytics": [ANALYSIS], "spec.jobs": [COMPACTION | {"name": "hourly"}]},
+        "jobs: an entry has the name of one in analytics",
+    ),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS, ANALYSIS]}, 'Duplicate value: {"name":"hourly"}'),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": "Hourly"}]}, "spec.analytics[0].name"),
     ("ManagedLedger", {"spec.spark": {"activeDeadline": "30s"}}, "activeDeadline must be a minute or more"),
@@ -185,6 +192,13 @@ TAKEN: list[tuple[str, Changes]] = [
     ("ManagedLedger", {"spec.offload": {"target": "gs://d", "format": "Iceberg", "table": {"name": "a.b.c"}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS], "spec.spark": {"executors": {"replicas": 0}}}),
     ("ManagedLedger", {"spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)]}),
+    (
+        "ManagedLedger",
+        {
+            "spec.analytics": [ANALYSIS | {"name": f"a{n}"} for n in range(64)],
+            "spec.jobs": [COMPACTION | {"name": f"b{n}"} for n in range(64)],
+        },
+    ),
     (
         "ClientRole",
         {

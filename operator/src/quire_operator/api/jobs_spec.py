@@ -1,4 +1,4 @@
-"""Spark jobs that a `ManagedLedger` declares: offload, analyses, and how Spark runs. Models and rules only."""
+"""Spark jobs that a `ManagedLedger` declares: offload, analyses, others, and how Spark runs. Models and rules only."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,11 +9,12 @@ from quire_operator.api.fields import AnyObject, ApiModel, Duration, Label, Name
 from quire_operator.api.shared import SETTINGS_MAX, Image, PodTemplate, Resources, SettingValue
 
 ANALYTICS_MAX = 64
-JOBS_MAX = ANALYTICS_MAX + 1
+DATA_JOBS_MAX = 64
+JOBS_MAX = ANALYTICS_MAX + DATA_JOBS_MAX + 1
 """Including the offload."""
 JOB_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OFFLOAD_JOB = "offload"
-"""Name and kind of the job of `spec.offload`; no analysis may have this name."""
+"""Name and kind of the job of `spec.offload`; no other job may have this name."""
 
 Schedule = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 SCHEDULE_HELP = "Cron schedule in UTC: five fields, or a name such as @hourly. Default: the job runs only on request."
@@ -107,14 +108,14 @@ class Offload(ApiModel):
     )
 
 
-class Analytics(ApiModel):
-    """A job that reads the namespace and writes tables and a report."""
+class DataJob(ApiModel):
+    """A job that changes or copies data, and writes no report."""
 
-    RULES = (Rule("self.name != 'offload'", "analytics: the name offload is reserved for spec.offload", ".name"),)
+    RULES = (Rule("self.name != 'offload'", "the name offload is reserved for spec.offload", ".name"),)
 
-    name: JobName = Field(description="Name of the job.")
+    name: JobName = Field(description="Name of the job; analytics and jobs have different names.")
     kind: Annotated[str, StringConstraints(min_length=1, max_length=64)] = Field(
-        description="throughput, keys, backlog, cost, retention-what-if, audit or schema-drift; see `quire jobs list`."
+        description="compact, or another kind that writes no report; see `quire jobs list`."
     )
     schedule: Schedule | None = Field(None, description=SCHEDULE_HELP)
     params: dict[Label, JobParameter] = Field(
@@ -122,9 +123,17 @@ class Analytics(ApiModel):
         max_length=PARAMETERS_MAX,
         description="Parameters of the kind; several values as a,b. Topics without a namespace belong to this one.",
     )
-    output: SettingValue = Field(description="URL of the folder for tables and reports.")
     credentials_ref: CredentialsRef | None = Field(None, description="Default: roles of the node or the pod.")
     suspend: bool = Field(False, description="Do not start scheduled runs; an active run continues.")
+
+
+class Analytics(DataJob):
+    """A job that reads the namespace and writes tables and a report."""
+
+    kind: Annotated[str, StringConstraints(min_length=1, max_length=64)] = Field(
+        description="throughput, keys, backlog, cost, retention-what-if, audit or schema-drift; see `quire jobs list`."
+    )
+    output: SettingValue = Field(description="URL of the folder for tables and reports.")
 
 
 class SparkLauncher(StrEnum):

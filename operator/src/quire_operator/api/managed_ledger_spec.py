@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from quire_operator.api.bookie_spec import settings_rule
 from quire_operator.api.fields import ApiModel, Duration, Label, Name, Quantity, Rule, keyed, section, validated_by
-from quire_operator.api.jobs_spec import ANALYTICS_MAX, Analytics, Offload, Spark
+from quire_operator.api.jobs_spec import ANALYTICS_MAX, DATA_JOBS_MAX, Analytics, DataJob, Offload, Spark
 from quire_operator.api.proxy_spec import Proxy
 from quire_operator.api.shared import (
     ALGORITHM_HELP,
@@ -334,6 +334,15 @@ class BookieRef(ApiModel):
 class ManagedLedgerSpec(ApiModel):
     """A namespace of topics with its own brokers."""
 
+    RULES = (
+        Rule(
+            "!has(self.analytics) || !has(self.jobs) || "
+            "self.jobs.all(job, !self.analytics.exists(one, one.name == job.name))",
+            "jobs: an entry has the name of one in analytics; rename one of the two",
+            ".jobs",
+        ),
+    )
+
     bookie_ref: BookieRef = Field(description="The pool whose cluster stores the data.")
     namespace: Namespace = Field(
         description="tenant/namespace of the topics. Cannot be changed.",
@@ -355,6 +364,7 @@ class ManagedLedgerSpec(ApiModel):
     access: tuple[Access, ...] = keyed("role", 256, "Roles and their permissions. Empty: grants are left alone.")
     offload: Offload | None = Field(None, description="Copies in object storage. Default: none.")
     analytics: tuple[Analytics, ...] = keyed("name", ANALYTICS_MAX, "Jobs that analyze the data.")
+    jobs: tuple[DataJob, ...] = keyed("name", DATA_JOBS_MAX, "Jobs that change or copy data, e.g. compact topics.")
     spark: Spark = section(Spark, "How the jobs run.")
     deletion_policy: DeletionPolicy = Field(
         DeletionPolicy.RETAIN, description="Retain keeps topics and data when the resource is deleted."

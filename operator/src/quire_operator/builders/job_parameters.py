@@ -6,7 +6,7 @@ The operator does not import the jobs; `known_jobs` has the parameters of each k
 from dataclasses import dataclass
 
 from quire_operator.api.bookie import Bookie
-from quire_operator.api.jobs_spec import OFFLOAD_JOB, Analytics, Offload, OffloadFormat
+from quire_operator.api.jobs_spec import OFFLOAD_JOB, Analytics, DataJob, Offload, OffloadFormat
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.quantities import duration_ms, quantity_bytes
 from quire_operator.builders.naming import BROKER, child_name
@@ -17,6 +17,7 @@ JOB_FOLDER = "/etc/quire/job"
 PARAMETERS_FILE, SETTINGS_FILE = "params.json", "quire.toml"
 Parameter = str | int | list[str]
 _ALWAYS_SET = frozenset({"runId", "metadata", "config", "http"})
+SET_FOR_DATA_JOBS = _ALWAYS_SET
 SET_FOR_ANALYSES = _ALWAYS_SET | {"output"}
 SET_FOR_OFFLOAD = _ALWAYS_SET | {
     *("target", "region", "endpoint", "topics", "afterTime", "afterSize", "rate", "format", "table", "keyBuckets")
@@ -34,7 +35,7 @@ class JobWanted:
     suspend: bool
     credentials: str | None
     """Name of the Secret with credentials."""
-    of: Offload | Analytics
+    of: Offload | DataJob
 
 
 def jobs_of(resource: ManagedLedger) -> tuple[JobWanted, ...]:
@@ -42,10 +43,10 @@ def jobs_of(resource: ManagedLedger) -> tuple[JobWanted, ...]:
     spec, found = resource.spec, []
     if spec.offload is not None:
         found.append(_wanted(OFFLOAD_JOB, OFFLOAD_JOB, spec.offload))
-    return (*found, *(_wanted(one.name, one.kind, one) for one in spec.analytics))
+    return (*found, *(_wanted(one.name, one.kind, one) for one in (*spec.analytics, *spec.jobs)))
 
 
-def _wanted(name: str, kind: str, of: Offload | Analytics) -> JobWanted:
+def _wanted(name: str, kind: str, of: Offload | DataJob) -> JobWanted:
     credentials = None if of.credentials_ref is None else of.credentials_ref.name
     return JobWanted(name, kind, of.schedule, of.suspend, credentials, of)
 
@@ -67,7 +68,7 @@ def parameters(resource: ManagedLedger, pool: Bookie, job: JobWanted) -> dict[st
     namespace = resource.spec.namespace
     if isinstance(job.of, Offload):
         return found | _of_offload(job.of, namespace)
-    return found | _of_analysis(job.of, namespace)
+    return found | _of_data_job(job.of, namespace)
 
 
 def _of_offload(offload: Offload, namespace: str) -> dict[str, Parameter]:
@@ -100,13 +101,18 @@ def _free(kind: str, params: dict[str, str]) -> dict[str, Parameter]:
     }
 
 
-def _of_analysis(analytics: Analytics, namespace: str) -> dict[str, Parameter]:
-    """Return the parameters of an analysis. Topics default to all; those without a namespace belong to this one."""
-    takes_topics = analytics.kind in KINDS and "topics" in KINDS[analytics.kind].lists
-    found: dict[str, Parameter] = {"output": analytics.output, **_free(analytics.kind, analytics.params)}
+def _of_data_job(job: DataJob, namespace: str) -> dict[str, Parameter]:
+    """Return the parameters of an analysis or another job. Topics without a namespace belong to this one.
+
+    Kinds that do not require topics get all.
+    """
+    known = KINDS.get(job.kind)
+    found = _free(job.kind, job.params)
+    if isinstance(job, Analytics):
+        found["output"] = job.output
     topics = found.get("topics")
     if isinstance(topics, list):
         found["topics"] = [topic if "/" in topic else f"{namespace}/{topic}" for topic in topics]
-    elif takes_topics and "messages" not in found:
+    elif known is not None and "topics" in known.lists - known.required and "messages" not in found:
         found["topics"] = [f"{namespace}/*"]
     return found

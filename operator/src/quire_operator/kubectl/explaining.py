@@ -34,6 +34,7 @@ _REMEDIES = {
     "CookiesConsistent": "see the bookie's log: `kubectl logs`, and docs/bookie.md on its folders",
     "OffloadHealthy": "`kubectl quire jobs` shows the reason; `kubectl quire job logs offload` has the driver's log",
     "AnalyticsHealthy": "`kubectl quire jobs` shows the reasons; `kubectl quire job logs NAME` has the driver's log",
+    "JobsHealthy": "`kubectl quire jobs` shows the reasons; `kubectl quire job logs NAME` has the driver's log",
     "PlacementSatisfied": "raise replicas in the zones that lack bookies, or lower placement.minZones",
 }
 _WAITING = {

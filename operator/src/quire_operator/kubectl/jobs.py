@@ -42,7 +42,7 @@ class JobFound:
 
     @property
     def name(self) -> str:
-        """`offload`, or the name of an analysis."""
+        """`offload`, or the name in `analytics` or `jobs`."""
         return str(self.row["name"])
 
 
@@ -54,7 +54,7 @@ async def show(cluster: Cluster, owner: str | None) -> tuple[Any, str]:
     rows = [{"managedLedger": one.owner_name, **one.row} for one in found]
     if not found:
         whose = f"ManagedLedger {_plain(owner)} has" if owner else f"namespace {cluster.namespace} has"
-        return rows, f"{whose} no jobs: declare them in spec.offload and spec.analytics"
+        return rows, f"{whose} no jobs: declare them in spec.offload, spec.analytics and spec.jobs"
     cells = [
         (
             *(one.owner_name, one.name, one.row.get("kind"), one.row.get("state"), one.row.get("slot")),

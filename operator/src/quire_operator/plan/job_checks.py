@@ -3,11 +3,18 @@
 import difflib
 import re
 
-from quire_operator.api.jobs_spec import DRIVER_MEMORY, EXECUTOR_MEMORY, OFFLOAD_JOB, Analytics, SparkLauncher
+from quire_operator.api.jobs_spec import (
+    DRIVER_MEMORY,
+    EXECUTOR_MEMORY,
+    OFFLOAD_JOB,
+    Analytics,
+    DataJob,
+    SparkLauncher,
+)
 from quire_operator.api.managed_ledger import ManagedLedger
 from quire_operator.api.quantities import quantity_mib
 from quire_operator.api.shared import Resources
-from quire_operator.builders.job_parameters import SET_FOR_ANALYSES, SET_FOR_OFFLOAD, JobWanted
+from quire_operator.builders.job_parameters import SET_FOR_ANALYSES, SET_FOR_DATA_JOBS, SET_FOR_OFFLOAD, JobWanted
 from quire_operator.builders.job_runs import SET_HERE
 from quire_operator.generated.known_jobs import KINDS
 from quire_operator.plan.job_slots import schedule_fault
@@ -49,8 +56,8 @@ _SIGNATURES = ("sig", "signature", "apikey")
 def job_faults(resource: ManagedLedger, job: JobWanted, observed: JobsObservation, image: str | None) -> list[str]:
     """Return errors of the job, each with the value and the remedy. Empty if it can run."""
     found = [] if job.schedule is None else list(filter(None, [schedule_fault(job.schedule)]))
-    if isinstance(job.of, Analytics):
-        found += _of_analysis(job.of)
+    if isinstance(job.of, DataJob):
+        found += _of_data_job(job.of)
     else:
         found += _parameters(OFFLOAD_JOB, job.of.params, SET_FOR_OFFLOAD)
     if job.credentials is not None and observed.secrets.get(job.credentials) is None:
@@ -67,7 +74,7 @@ def _passwords(resource: ManagedLedger, job: JobWanted) -> list[str]:
     fields |= {f"spark.conf: {key}": value for key, value in resource.spec.spark.conf.items()}
     if isinstance(job.of, Analytics):
         fields["output"] = job.of.output
-    else:
+    elif not isinstance(job.of, DataJob):
         table = "" if job.of.table is None else job.of.table.name
         fields |= {"target": job.of.target, "endpoint": job.of.endpoint or "", "table.name": table}
     return [
@@ -85,20 +92,27 @@ def _is_open_secret(value: str) -> bool:
     )
 
 
-def _of_analysis(analytics: Analytics) -> list[str]:
-    others = sorted(KINDS.keys() - {OFFLOAD_JOB})
-    if analytics.kind == OFFLOAD_JOB:
-        return ["kind 'offload' is not an analysis: declare it as spec.offload"]
-    if analytics.kind not in KINDS:
-        close = _close(analytics.kind, others)
-        return [f"kind {analytics.kind!r} does not exist{close}; use one of {', '.join(others)}"]
-    found = _parameters(analytics.kind, analytics.params, SET_FOR_ANALYSES)
-    if not _PLACE.match(analytics.output) and not _is_open_secret(analytics.output):
+def _of_data_job(job: DataJob) -> list[str]:
+    """Return errors of an analysis or another job: of its kind, its parameters and its output."""
+    analysis = isinstance(job, Analytics)
+    others = sorted(kind for kind in KINDS.keys() - {OFFLOAD_JOB} if _writes_reports(kind) is analysis)
+    if job.kind == OFFLOAD_JOB:
+        return ["kind 'offload' has its own field: declare it as spec.offload"]
+    if job.kind not in KINDS:
+        return [f"kind {job.kind!r} does not exist{_close(job.kind, others)}; use one of {', '.join(others)}"]
+    if job.kind not in others:
+        where = "writes no report: declare it in spec.jobs" if analysis else "is an analysis: declare it in analytics"
+        return [f"kind {job.kind!r} {where}"]
+    found = _parameters(job.kind, job.params, SET_FOR_ANALYSES if analysis else SET_FOR_DATA_JOBS)
+    if isinstance(job, Analytics) and not _PLACE.match(job.output) and not _is_open_secret(job.output):
         found.append(
-            f"output {analytics.output!r} is not a valid URL: use s3://bucket/folder, gs://..., az://... or "
-            "file:///folder"
+            f"output {job.output!r} is not a valid URL: use s3://bucket/folder, gs://..., az://... or file:///folder"
         )
     return found
+
+
+def _writes_reports(kind: str) -> bool:
+    return "output" in KINDS[kind].required
 
 
 def _parameters(kind: str, given: dict[str, str], set_here: frozenset[str]) -> list[str]:

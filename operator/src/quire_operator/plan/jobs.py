@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from quire_operator.api.conditions import Finding, Truth
-from quire_operator.api.jobs_spec import JOBS_MAX, OFFLOAD_JOB, SparkLauncher
+from quire_operator.api.jobs_spec import JOBS_MAX, Analytics, DataJob, SparkLauncher
 from quire_operator.api.managed_ledger import JobRow, JobState
 from quire_operator.builders.job_access import job_access
 from quire_operator.builders.job_parameters import JobWanted, jobs_of
@@ -282,16 +282,21 @@ def _events(job: _Job, row: JobRow) -> list[Action]:
 
 
 def _findings(jobs: list[_Job], facts: list[JobRow], rows: Iterable[JobRow], requests: RequestedRuns) -> list[Finding]:
-    verdicts = [(row.name, _verdict(job, fact, row.reason)) for job, fact, row in zip(jobs, facts, rows, strict=True)]
-    found = []
-    for kind, of_offload in (("OffloadHealthy", True), ("AnalyticsHealthy", False)):
-        mine = [(name, verdict) for name, verdict in verdicts if (name == OFFLOAD_JOB) is of_offload]
-        if mine:
-            found.append(_summed(kind, mine))
+    verdicts: dict[str, list[tuple[str, _Verdict]]] = {}
+    for job, fact, row in zip(jobs, facts, rows, strict=True):
+        verdicts.setdefault(_condition(job.wanted), []).append((row.name, _verdict(job, fact, row.reason)))
+    found = [_summed(kind, mine) for kind, mine in verdicts.items()]
     if requests.faults:
         message = f"annotation {RUN_ANNOTATION}: " + "; ".join(requests.faults)
         found.append(Finding(type="RunRequest", status=Truth.FALSE, reason="NotUnderstood", message=message[:4096]))
     return found
+
+
+def _condition(job: JobWanted) -> str:
+    """Return the type of the condition that reports the job."""
+    if isinstance(job.of, Analytics):
+        return "AnalyticsHealthy"
+    return "JobsHealthy" if isinstance(job.of, DataJob) else "OffloadHealthy"
 
 
 @dataclass(frozen=True, slots=True)

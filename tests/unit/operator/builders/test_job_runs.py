@@ -172,6 +172,14 @@ def test_analysis_parameters_are_valid_for_the_kind(kind: str, params: dict[str,
     assert found.top == int(params.get("top", 20))
 
 
+def test_the_parameters_of_a_compaction_are_valid_for_the_job() -> None:
+    what = resource(offload=None, jobs=[{"name": "newest", "kind": "compact", "params": {"topics": "a, other/ns/b-*"}}])
+    given = parameters(what, pool(), jobs_of(what)[0])
+    found: Any = parse_parameters(load_kind("compact").parameters, given)  # type: ignore[arg-type]
+    assert found.topics == ("shop/orders/a", "other/ns/b-*")
+    assert "output" not in given
+
+
 def test_the_table_of_kinds_matches_the_jobs() -> None:
     assert KINDS.keys() == MODULES.keys(), HOW
     for name, known in KINDS.items():

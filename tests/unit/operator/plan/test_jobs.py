@@ -1,5 +1,6 @@
 """Runs that start, runs that are deleted, and their status."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,12 +23,18 @@ from tests.support.kube_resources import bookie, managed_ledger
 NOON = datetime(2026, 1, 31, 12, 0, tzinfo=UTC).timestamp()
 OFFLOAD: dict[str, Any] = {"target": "s3://cold", "schedule": "17 * * * *"}
 RATES: dict[str, Any] = {"name": "rates", "kind": "throughput", "output": "file:///r", "schedule": "@daily"}
+CONDITIONS = {"analytics": "AnalyticsHealthy", "jobs_declared": "JobsHealthy"}
+NEWEST: dict[str, Any] = {"name": "newest", "kind": "compact", "params": {"topics": "a"}}
 
 
 def seen(
-    now_s: float = NOON, jobs: JobsObservation | None = None, annotation: str | None = None, **spec: Any
+    now_s: float = NOON,
+    jobs: JobsObservation | None = None,
+    annotation: str | None = None,
+    jobs_declared: Sequence[dict[str, Any]] = (),
+    **spec: Any,
 ) -> LedgerObservation:
-    manifest = managed_ledger(**({"offload": OFFLOAD} | spec))
+    manifest = managed_ledger(**({"offload": OFFLOAD, "jobs": list(jobs_declared)} | spec))
     manifest["metadata"] |= {"namespace": "ns", "uid": "u"}
     if annotation is not None:
         manifest["metadata"]["annotations"] = {"quire.dev/run-job": annotation}
@@ -280,6 +287,12 @@ def test_a_deleted_run_has_failed_and_emits_one_event() -> None:
         ({"offload": OFFLOAD | {"params": {"rate": "1"}}}, "params: rate is set by the operator"),
         ({"offload": OFFLOAD | {"params": {"blocksize": "1"}}}, "did you mean blockSize?"),
         ({"analytics": [RATES | {"kind": "offload"}]}, "declare it as spec.offload"),
+        ({"analytics": [RATES | {"kind": "compact"}]}, "kind 'compact' writes no report: declare it in spec.jobs"),
+        ({"jobs_declared": [NEWEST | {"kind": "backlog"}]}, "kind 'backlog' is an analysis: declare it in analytics"),
+        ({"jobs_declared": [NEWEST | {"kind": "offload"}]}, "declare it as spec.offload"),
+        ({"jobs_declared": [NEWEST | {"kind": "compakt"}]}, "kind 'compakt' does not exist; did you mean compact?"),
+        ({"jobs_declared": [NEWEST | {"params": {}}]}, "params: topics is missing; compact requires it"),
+        ({"jobs_declared": [NEWEST | {"params": {"topics": "a", "output": "file:///r"}}]}, "output is not a parameter"),
         ({"analytics": [RATES | {"params": {"topic": "a"}}]}, "did you mean topics?"),
         ({"analytics": [RATES | {"params": {"metadata": "a"}}]}, "metadata is set by the operator"),
         ({"analytics": [RATES | {"output": "reports"}]}, "output 'reports' is not a valid URL"),
@@ -292,11 +305,11 @@ def test_a_deleted_run_has_failed_and_emits_one_event() -> None:
     ],
 )
 def test_a_faulty_job_is_a_condition_and_does_not_run(spec: dict[str, Any], fragment: str) -> None:
-    wish = {"annotation": "offload@2026-01-31T11:59:00Z,rates@2026-01-31T11:59:00Z"}
-    offload = None if "analytics" in spec else OFFLOAD
+    wish = {"annotation": "offload@2026-01-31T11:59:00Z,rates@2026-01-31T11:59:00Z,newest@2026-01-31T11:59:00Z"}
+    offload = OFFLOAD if CONDITIONS.keys().isdisjoint(spec) else None
     found = plan(seen(**({"offload": offload} | spec | wish)))
     assert begun(found) == []
-    kind = "AnalyticsHealthy" if "analytics" in spec else "OffloadHealthy"
+    kind = next((kind for field, kind in CONDITIONS.items() if field in spec), "OffloadHealthy")
     assert (finding(found, kind).status, finding(found, kind).reason) == ("False", "CannotRun")
     assert fragment in finding(found, kind).message
     assert fragment in found.rows[0].reason
@@ -306,6 +319,21 @@ def test_a_missing_image_is_reported_with_the_field() -> None:
     found = plan(seen(), image=None)
     assert "spark.image" in finding(found, "OffloadHealthy").message
     assert finding(plan(seen(spark={"image": "mine:1"}), image=None), "OffloadHealthy").status == "Unknown"
+
+
+def test_a_job_without_a_report_runs_and_has_its_own_condition() -> None:
+    wish = "newest@2026-01-31T11:59:00Z"
+    first = plan(seen(jobs_declared=[NEWEST], analytics=[RATES], annotation=wish))
+    assert begun(first) == ["orders-newest-20260131t1159"]
+    assert [(row.name, row.kind) for row in first.rows] == [
+        ("offload", "offload"),
+        ("rates", "throughput"),
+        ("newest", "compact"),
+    ]
+    failed = JobsObservation((run(JobState.FAILED, NOON - 60, "newest", reason="a newer compaction won"),))
+    then = plan(after(seen(jobs_declared=[NEWEST], analytics=[RATES]), first, NOON + 60, failed))
+    assert finding(then, "JobsHealthy").message.endswith("a newer compaction won")
+    assert {finding(then, kind).status for kind in ("OffloadHealthy", "AnalyticsHealthy")} == {"Unknown"}
 
 
 def test_a_faulty_job_does_not_block_others() -> None:
