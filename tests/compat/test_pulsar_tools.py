@@ -34,9 +34,7 @@ def test_an_administrator_works_with_pulsar_admin(configuration: Path) -> None:
     }
     topic = "persistent://shop/orders/paid"
     admin("topics", "create-partitioned-topic", topic, "--partitions", "2")
-    assert topic in admin("topics", "list-partitioned-topics", "shop/orders")
     admin("topics", "create-subscription", topic, "--subscription", "s")
-    assert admin("topics", "subscriptions", topic).split() == ["s"]
     stats = json.loads(admin("topics", "partitioned-stats", topic))
     assert (stats["metadata"]["partitions"], stats["msgInCounter"], list(stats["subscriptions"])) == (2, 0, ["s"])
     refused = run_tool(PULSAR_ADMIN, configuration, "namespaces", "delete", "shop/orders")

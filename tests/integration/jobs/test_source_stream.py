@@ -27,7 +27,7 @@ Publish = Callable[..., None]
 NOT_STARTED = "Python worker failed to connect back"
 """Spark gives a new Python ten seconds, with no setting for it: too short on a busy machine."""
 STARTS_MAX = 5
-KILLS = 3
+KILLS = 2
 _names = itertools.count()
 
 
@@ -229,7 +229,7 @@ def test_a_stream_rejects_an_end(stream: Stream, publish: Publish, topic: str) -
 def test_after_a_killed_driver_every_message_is_in_parquet_once(
     spark: SparkSession, publish: Publish, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
-    payloads = [b"message %d" % number for number in range(3000)]
+    payloads = [b"message %d" % number for number in range(1500)]
     publish(topic, payloads, batching_enabled=False)
     out, checkpoint, log = tmp_path / "out", tmp_path / "checkpoint", tmp_path / "driver.log"
     options = {**cluster.options, "topic": topic, "http": cluster.process.http, "maxEntriesPerTrigger": "100"}
@@ -257,7 +257,7 @@ def test_after_a_killed_driver_every_message_is_in_parquet_once(
     assert kills == KILLS
     rows = spark.read.parquet(str(out)).orderBy("ledger", "entry").collect()
     assert [bytes(row.payload) for row in rows] == payloads
-    assert _planned(checkpoint) == 30
+    assert _planned(checkpoint) == 15
 
 
 def _planned(checkpoint: Path) -> int:
