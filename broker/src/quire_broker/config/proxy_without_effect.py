@@ -64,7 +64,7 @@ PROXY_REASONS = Reasons(
             "/metrics is always served, without credentials, and collected when it is asked for",
             "authenticateMetricsEndpoint enableProxyStatsEndpoints metrics*",
         ),
-        ("the proxy serves no WebSockets: see webSocketServiceEnabled of brokers", "webSocket*"),
+        ("the proxy passes WebSockets on to brokers, which serve them: set this there", "webSocket*"),
         ("the proxy has no Java client with options", "brokerClient_*"),
         ("a proxy of Quire has no such setting", "clusterName statusFilePath"),
     )

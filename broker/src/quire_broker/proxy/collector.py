@@ -34,6 +34,7 @@ STATS: Names = {
     "connections_refused": ("quire_proxy_connects_refused_total", "counter", "CONNECT commands that were refused"),
     "authentications_failed": ("quire_proxy_authentication_failures_total", "counter", "failed authentications"),
     "http_requests": ("quire_proxy_http_requests_total", "counter", "HTTP requests for brokers"),
+    "websockets": ("quire_proxy_websockets_total", "counter", "WebSockets joined with a broker"),
     "http_failures": ("quire_proxy_http_failures_total", "counter", "HTTP requests that no broker answered"),
 }
 

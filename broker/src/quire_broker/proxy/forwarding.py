@@ -67,7 +67,7 @@ class BrokerHttp:
 
     async def _forward(self, request: web.Request, client: Client | None) -> web.StreamResponse:
         body = await request.read()
-        headers = await self._headers(request, client)
+        headers = await self.headers(request, client)
         bases = [broker.web for broker in self._parts.book.brokers() if broker.web]
         if not bases:
             return failure(503, "the proxy knows no broker with a port for HTTP")
@@ -125,7 +125,8 @@ class BrokerHttp:
                 timeout=aiohttp.ClientTimeout(total=None, sock_read=self._parts.limits.http_timeout_s),
             )
 
-    async def _headers(self, request: web.Request, client: Client | None) -> CIMultiDict[str]:
+    async def headers(self, request: web.Request, client: Client | None) -> CIMultiDict[str]:
+        """Return the headers with which a client's request goes to a broker."""
         named = {name.strip().lower() for name in request.headers.get("Connection", "").split(",")}
         found = CIMultiDict(
             (name, value) for name, value in request.headers.items() if name.lower() not in _OF_THE_CLIENT | named

@@ -38,6 +38,8 @@ class ProxyStats:
     lookups_running: int = 0
     http_requests: int = 0
     http_failures: int = 0
+    websockets: int = 0
+    """WebSockets that were joined with a broker."""
 
 
 @dataclass(slots=True)

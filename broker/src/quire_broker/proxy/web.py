@@ -4,6 +4,7 @@
 /readyz                     503 while no broker is known, and while the proxy is being stopped
 /metrics                    metrics of the proxy
 /admin/..., /lookup/...     forwarded to a broker, which checks the permissions of the client's role
+/ws/...                     WebSockets, joined with one of a broker, which checks the same
 """
 
 import logging
@@ -28,10 +29,12 @@ from quire_broker.errors import AuthorizationError
 from quire_broker.proxy.collector import ProxyCollector
 from quire_broker.proxy.forwarding import BrokerHttp
 from quire_broker.proxy.proxy import RunningProxy
+from quire_broker.proxy.sockets import BrokerSockets
 
 log = logging.getLogger("quire.proxy")
 PROXY: web.AppKey[RunningProxy] = web.AppKey("proxy", RunningProxy)
 BROKERS: web.AppKey[BrokerHttp] = web.AppKey("brokers", BrokerHttp)
+SOCKETS: web.AppKey[BrokerSockets] = web.AppKey("sockets", BrokerSockets)
 EXPOSITION: web.AppKey[Exposition] = web.AppKey("exposition", Exposition)
 METHODS = ("GET", "POST", "PUT", "DELETE")
 
@@ -49,6 +52,7 @@ def routes() -> Iterator[Route]:
     for method in METHODS:
         yield Route(method, "/admin/{path:.*}", forward, Need.A_ROLE)
         yield Route(method, "/lookup/{path:.*}", forward, Need.A_ROLE)
+    yield Route("GET", "/ws/{path:.*}", join, Need.A_ROLE, Reach.SOCKETS)
 
 
 async def healthz(_: web.Request) -> web.Response:
@@ -74,6 +78,11 @@ async def forward(request: web.Request) -> web.StreamResponse:
     return await request.app[BROKERS].forward(request, request.get(CLIENT))
 
 
+async def join(request: web.Request) -> web.StreamResponse:
+    """Join a WebSocket with one of a broker."""
+    return await request.app[SOCKETS].join(request, request.get(CLIENT))
+
+
 @web.middleware
 async def admitted(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -87,7 +96,8 @@ async def admitted(
     reach = Reach.LOCAL if route is None else route.reach
     if route is None or route.need is Need.NOTHING:
         return await handler(request)
-    if settings.browsers_come_in and (reach is Reach.LOCAL or is_local(request)):
+    by_a_page = reach is Reach.SOCKETS and "Origin" in request.headers
+    if settings.browsers_come_in and (reach is Reach.LOCAL or by_a_page or is_local(request)):
         _refuse(AllowedHosts(settings.allowed_hosts).refusal(request))
     if authentication is None:
         if reach is Reach.LOCAL:
@@ -112,7 +122,9 @@ def make_app(proxy: RunningProxy) -> web.Application:
     app = web.Application(middlewares=checks, client_max_size=proxy.settings.limits.http_body_bytes_max)
     app[PROXY] = proxy
     app[BROKERS] = brokers = BrokerHttp(proxy.parts)
-    app.on_cleanup.append(brokers.close)
+    app[SOCKETS] = sockets = BrokerSockets(proxy.parts, brokers)
+    app.on_shutdown.append(sockets.stop)
+    app.on_cleanup.extend((sockets.close, brokers.close))
     app[EXPOSITION] = exposition = Exposition()
     exposition.registry.register(ProxyCollector(proxy))
     measure_stalls(app, exposition)

@@ -84,6 +84,13 @@ class ProxyLimits:
         "largest body of a forwarded request, in bytes; it is kept, to follow a redirect",
         ge=1024,
     )
+    websockets_max: int = setting(
+        limits.WEBSOCKET_SESSIONS_MAX,
+        "webSocketMaxSessions",
+        "WebSockets that are joined with one of a broker at once; further ones get 503",
+        short="web_socket_max_sessions",
+        ge=1,
+    )
     drain_s: float = setting(
         limits.PROXY_DRAIN_S,
         "proxyShutdownTimeoutMs",

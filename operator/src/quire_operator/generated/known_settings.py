@@ -170,6 +170,6 @@ PROXY_KEYS = frozenset(
         *("tlsCertRefreshCheckDurationSec", "tlsCertificateFilePath", "tlsCiphers", "tlsEnabledWithBroker"),
         *("tlsHostnameVerificationEnabled", "tlsKeyFilePath", "tlsProtocols", "tlsRequireTrustedClientCertOnConnect"),
         *("tlsTrustCertsFilePath", "tokenAudience", "tokenAudienceClaim", "tokenAuthClaim", "tokenPublicAlg"),
-        *("tokenPublicKey", "tokenSecretKey", "webServicePort", "webServicePortTls"),
+        *("tokenPublicKey", "tokenSecretKey", "webServicePort", "webServicePortTls", "webSocketMaxSessions"),
     )
 )
