@@ -1,10 +1,12 @@
 """Proxies of this process, and a broker that a test plays: what it is asked, and what it answers, the test decides."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+
+from aiohttp import web
 
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.metadata.store import MetadataStore
@@ -40,6 +42,20 @@ async def running_proxy(
         yield proxy
     finally:
         await proxy.stop()
+
+
+@asynccontextmanager
+async def served(handle: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+    """Serve all HTTP requests of a played broker with `handle`. Yields the port."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
 
 
 class PlayedBroker:

@@ -23,7 +23,7 @@ from quire_broker.settings.proxy import ProxyLimits
 from quire_broker.settings.websocket import WebSocketSettings
 from tests.sim.metadata import SimMetadataStore
 from tests.support.broker_world import running_brokers
-from tests.support.proxy_world import eventually, running_proxy
+from tests.support.proxy_world import eventually, running_proxy, served
 
 SECRET = b"a secret of tests that is long enough for HS256"
 PATH = "/ws/v2/producer/persistent/public/default/t"
@@ -63,17 +63,8 @@ async def echo(socket: web.WebSocketResponse) -> None:
 @asynccontextmanager
 async def played() -> AsyncIterator[PlayedSockets]:
     broker = PlayedSockets()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", broker.handle)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    broker.port = runner.addresses[0][1]
-    try:
+    async with served(broker.handle) as broker.port:
         yield broker
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from quire_broker.proxy.towards_brokers import TowardsBrokers
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.settings.proxy import ProxyLimits
 from tests.support.own_address import own_address
-from tests.support.proxy_world import PORTS, eventually, running_proxy
+from tests.support.proxy_world import PORTS, eventually, running_proxy, served
 
 SECRET = b"a secret of tests that is long enough for HS256"
 
@@ -44,17 +44,8 @@ class PlayedRest:
 @asynccontextmanager
 async def played() -> AsyncIterator[PlayedRest]:
     rest = PlayedRest()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", rest.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    rest.port = runner.addresses[0][1]
-    try:
+    async with served(rest.handle) as rest.port:
         yield rest
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager
