@@ -36,18 +36,22 @@ _PATTERN = re.compile(r"\{(\w+):((?:[^{}]|\{[^{}]*\})*)\}")
 _CHOICE = re.compile(r"[\w-]+(\|[\w-]+)+")
 
 
-def page() -> str:
-    """Return the page."""
+def tables() -> dict[str, Iterable[Any]]:
+    """Return the routes of each kind of process."""
     bookie = BookieWeb(_NOT_SERVING, _NOT_SERVING, {}, clock=_NOT_SERVING, chance=_NOT_SERVING)
     recovery = RecoveryWeb(_NOT_SERVING, _NOT_SERVING, _NOT_SERVING)
-    parts: dict[str, Iterable[Any]] = {
+    return {
         "Broker": all_routes(),
         "Proxy": proxy_routes(),
         "Bookie": dict.fromkeys(bookie.app[ROUTES].values()),
         "Auto-recovery": dict.fromkeys(recovery.app[ROUTES].values()),
     }
+
+
+def page() -> str:
+    """Return the page."""
     lines = ["# Reference of the HTTP ports", GENERATED, _INTRODUCTION]
-    for title, routes in parts.items():
+    for title, routes in tables().items():
         lines += [f"## {title}", "", *table(("request", "permission", "does"), dict.fromkeys(_rows(routes))), ""]
     return "\n".join(lines)
 
