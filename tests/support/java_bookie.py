@@ -1,10 +1,10 @@
-"""A stock Java bookie as a process, on the etcd that ours use."""
+"""A stock Java bookie as a process, on the etcd that ours use or on ZooKeeper."""
 
 import signal
 import subprocess
 from pathlib import Path
+from typing import Protocol
 
-from tests.support.etcd_cluster import EtcdCluster
 from tests.support.java_driver import JAVA_OPTIONS, class_path
 from tests.support.polling import until
 from tests.support.ports import free_port
@@ -13,10 +13,19 @@ START_TIMEOUT_S = 60
 READY_LINE = "Started component bookie-server"
 
 
+class Metadata(Protocol):
+    """Where the cluster keeps its metadata."""
+
+    @property
+    def java_uri(self) -> str:
+        """The value of metadataServiceUri."""
+        ...
+
+
 class JavaBookie:
     """Its folder and port survive `kill`."""
 
-    def __init__(self, folder: Path, cluster: EtcdCluster) -> None:
+    def __init__(self, folder: Path, metadata: Metadata) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self.log = folder / "log"
@@ -28,7 +37,7 @@ class JavaBookie:
             "advertisedAddress": "127.0.0.1",
             "listeningInterface": "lo",
             "allowLoopback": "true",
-            "metadataServiceUri": cluster.java_uri,
+            "metadataServiceUri": metadata.java_uri,
             "journalDirectories": folder / "journal",
             "ledgerDirectories": folder / "ledgers",
             "indexDirectories": folder / "ledgers",
@@ -44,6 +53,19 @@ class JavaBookie:
             "nettyMaxFrameSizeBytes": 5_253_120,
         }
         (folder / "bk.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def move_to(self, metadata: Metadata) -> None:
+        """Let its next start use other metadata."""
+        file = self.folder / "bk.conf"
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("metadataServiceUri=")]
+        file.write_text("\n".join([*lines, f"metadataServiceUri={metadata.java_uri}", ""]))
+
+    def format_cluster(self) -> None:
+        """Create the nodes of a new cluster, as `bookkeeper shell initnewcluster`."""
+        command = ["java", *JAVA_OPTIONS, "-cp", class_path(), "org.apache.bookkeeper.bookie.BookieShell"]
+        command += ["-conf", str(self.folder / "bk.conf"), "initnewcluster"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self) -> None:
         """Start it and wait until it serves."""

@@ -30,7 +30,7 @@ from quire_bookie.errors import MetadataUnavailableError
 from quire_bookie.limits import MIB
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.contract import is_key
-from quire_bookie.metadata.store import MetadataStore, Node
+from quire_bookie.metadata.store import Node
 from quire_bookie.object_store.store import ObjectStore
 
 PART_BYTES: Final = 16 * MIB
@@ -50,6 +50,14 @@ class Revisions(Protocol):
         ...
 
 
+class Pages(Protocol):
+    """What a backup is taken of: a metadata store, or nodes that were read from elsewhere."""
+
+    def scan(self, prefix: str) -> AsyncIterator[list[Node]]:
+        """Yield the nodes whose key begins with `prefix`, ascending, in pages."""
+        ...
+
+
 @dataclass(slots=True)
 class _Collected:
     parts: list[Part]
@@ -61,7 +69,7 @@ class _Collected:
     instance_id: str | None = None
 
 
-async def take_backup(store: MetadataStore, objects: ObjectStore, *, clock: WallClock, chance: Chance) -> Manifest:
+async def take_backup(store: Pages, objects: ObjectStore, *, clock: WallClock, chance: Chance) -> Manifest:
     """Write a backup and return its manifest. MetadataError, BackupError: no complete backup was written.
 
     After BackupError parts of it may be left.
@@ -79,7 +87,7 @@ async def take_backup(store: MetadataStore, objects: ObjectStore, *, clock: Wall
     raise AssertionError("unreachable")
 
 
-async def _write(store: MetadataStore, objects: ObjectStore, name: str, now_ms: int) -> Manifest:
+async def _write(store: Pages, objects: ObjectStore, name: str, now_ms: int) -> Manifest:
     found = _Collected([])
     roots: Counter[str] = Counter()
     records: list[bytes] = []
@@ -124,7 +132,7 @@ async def _write(store: MetadataStore, objects: ObjectStore, name: str, now_ms: 
     return manifest
 
 
-async def _pages(store: MetadataStore) -> AsyncIterator[tuple[int | None, list[Node]]]:
+async def _pages(store: Pages) -> AsyncIterator[tuple[int | None, list[Node]]]:
     if isinstance(store, Revisions):
         async for revision, page in store.snapshot("/"):
             yield revision, page

@@ -37,6 +37,7 @@ def register(commands: Commands) -> None:
     app = new_app("Back up and restore the cluster's metadata.")
     commands.app.add_typer(app, name="metadata")
     _add_backup(commands, app)
+    _add_zookeeper(app)
     _add_reading(app)
     metadata_restore.register(commands, app)
     metadata_epoch.register(commands, app)
@@ -76,6 +77,33 @@ def _add_backup(commands: Commands, app: typer.Typer) -> None:
         text = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
         text += "" if manifest.revision is None else f", at revision {manifest.revision}"
         tell(cluster.as_json, row, text + (f"; removed {', '.join(removed)}" if removed else ""))
+
+
+def _add_zookeeper(app: typer.Typer) -> None:
+    @app.command("backup-zookeeper")
+    def backup_zookeeper(
+        zookeeper: Annotated[
+            str, typer.Option("--zookeeper", help="Its servers, and the path of the cluster: host:2181,host:2181/path.")
+        ],
+        to: Annotated[str, typer.Option("--to", help="Target: s3://bucket/prefix or file:///folder.")],
+        endpoint: Endpoint = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Back up the metadata of a stopped BookKeeper or Pulsar cluster on ZooKeeper; `restore` writes it to etcd."""
+
+        async def work() -> None:
+            from quire_bookie.backup.taking import take_backup
+            from quire_bookie.backup.zookeeper import ZookeeperMetadata
+            from quire_bookie.env.chance import SystemChance
+            from quire_bookie.env.clock import SystemClock
+
+            objects = object_store_of(to, endpoint)
+            found = await ZookeeperMetadata.read(zookeeper)
+            manifest = await take_backup(found, objects, clock=SystemClock(), chance=SystemChance())
+            text = f"backup {manifest.name}: {manifest.nodes} nodes, {manifest.ledgers} ledgers"
+            tell(as_json, row_of(manifest) | {"to": to}, text)
+
+        run(as_json, work)
 
 
 def _add_reading(app: typer.Typer) -> None:
