@@ -23,6 +23,7 @@ PARTS = {
     "WebSocket sessions of a broker": ("admin/websocket_collector.py",),
     "Proxy": ("proxy/collector.py",),
     "Every process but the operator": _SHARED,
+    "Every process with traces": ("exposition/spans.py",),
     "Operator": ("monitoring/measurements.py", "monitoring/web.py"),
 }
 _MEMBERS = ("bookie/src/quire_bookie", "broker/src/quire_broker", "operator/src/quire_operator")

@@ -14,6 +14,7 @@ from quire_bookie.env.chance import Chance
 from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.slow_log import SlowLog
+from quire_bookie.env.tracing import SpanSink, Tracing
 from quire_bookie.metadata.store import MetadataStore
 from quire_broker import __version__
 from quire_broker.balancing.balancing import Balancing
@@ -41,6 +42,7 @@ from quire_broker.server.topic_lists import TopicLists
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.topics import Topics
+from quire_broker.traced_entries import Traces
 
 if TYPE_CHECKING:
     from quire_bookie.admin.routes import Route
@@ -58,7 +60,9 @@ class _Building:
         clock: WallClock,
         chance: Chance,
         memory: ConnectionMemory | None,
+        spans: SpanSink | None,
     ) -> None:
+        self._spans = spans
         settings.memory.check(settings.session.frame_bytes_max)
         self._settings = settings
         self._metadata, self._ledger_client = metadata, ledger_client
@@ -108,6 +112,7 @@ class _Building:
             Tier(settings.tier, os.environ),  # which holds the credentials of buckets
             self._memory,
             SlowLog(settings.slow),
+            self._traces(),
         )
         isolation = Isolation(self._metadata, policies, settings.advertise, self.ports.broker_id)
         balancing = Balancing(
@@ -123,6 +128,11 @@ class _Building:
         placement = balancing.assignments if settings.balancing.enabled else isolation
         opened = OpenedParts(access, self.ports, self.sessions, owners, registration, factory, balancing, isolation)
         return opened, self._parts(policies, Lookups(owners, placement, Reachability()), factory, names)
+
+    def _traces(self) -> Traces | None:
+        if self._spans is None:
+            return None
+        return Traces(Tracing(self._settings.traces, self._spans, "quire.broker", self._clock, self._chance))
 
     def _parts(
         self, policies: PolicyStore, lookups: Lookups, factory: ManagedLedgerFactory, names: ProducerNames
@@ -145,6 +155,7 @@ class _Building:
             publish_limit=PublishLimit(settings.topics.rates.broker_publish),
             memory=self._memory,
             slow=factory.slow,
+            traces=factory.traces,
             background=self.background,
             clock=clock,
             chance=chance,
@@ -163,11 +174,13 @@ async def start_broker(
     more_routes: "Callable[[], Iterable[Route]]" = tuple,
     more_collectors: "Callable[[], Iterable[Collector]]" = tuple,
     memory: ConnectionMemory | None = None,
+    spans: SpanSink | None = None,
 ) -> RunningBroker:
     """Return a serving broker. StartupError if a port is in use. The caller closes metadata and client.
 
     `more_routes`: HTTP routes of other services in this process; only super users may use them. `more_collectors`:
     metrics of those services. `memory`: that of connections, if others in the process share it.
+    `spans`: takes the spans of traces; None: nothing is traced.
     """
 
     def open_http(broker: RunningBroker) -> HttpServer:
@@ -176,7 +189,7 @@ async def start_broker(
 
         return WebServer(make_app(broker, more_collectors()), broker.settings.access.http)
 
-    building = _Building(settings, metadata, ledger_client, clock, chance, memory)
+    building = _Building(settings, metadata, ledger_client, clock, chance, memory, spans)
     broker: RunningBroker | None = None
     serves = False
     try:

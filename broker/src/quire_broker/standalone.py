@@ -24,6 +24,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.own_links import OwnLinks
+from quire_bookie.env.span_export import SpanExport
 from quire_bookie.errors import BookieUnavailableError, QuireError, StartupError, StorageError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId, LedgerId
@@ -77,8 +78,15 @@ class RunningStandalone:
     """A running standalone, created by `run_standalone`."""
 
     def __init__(
-        self, settings: StandaloneSettings, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
+        self,
+        settings: StandaloneSettings,
+        metadata: MetadataStore,
+        disk: Disk,
+        clock: WallClock,
+        chance: Chance,
+        spans: SpanExport | None = None,
     ) -> None:
+        self._spans = spans
         self.settings = settings
         self.metadata = metadata
         self.bookies: list[RunningBookie] = []
@@ -126,6 +134,7 @@ class RunningStandalone:
             more_routes=self._cluster_routes,
             more_collectors=self._collectors,
             memory=self.memory,
+            spans=self._spans,
         )
 
     def _cluster_routes(self) -> "list[Route]":
@@ -138,8 +147,10 @@ class RunningStandalone:
     def _collectors(self) -> "list[Collector]":
         """Return the metrics of the bookies, which share the memory of connections with the broker."""
         from quire_bookie.admin.bookie_collector import BookieCollector
+        from quire_bookie.exposition.spans import SpanCollector
 
-        return [BookieCollector(lambda: self.bookies, own_memory=False)]
+        of_bookies = BookieCollector(lambda: self.bookies, own_memory=False)
+        return [of_bookies] if self._spans is None else [of_bookies, SpanCollector(self._spans)]
 
     async def _open_access(self) -> ClusterAccess:
         async with self._access_lock:
@@ -231,6 +242,7 @@ class RunningStandalone:
             chance=self._chance,
             memory=self.memory,
             own_links=self._own_links,
+            spans=self._spans,
         )
 
     async def _keep(self, index: int) -> None:
@@ -268,10 +280,16 @@ class RunningStandalone:
 
 
 async def run_standalone(
-    settings: StandaloneSettings, *, metadata: MetadataStore, disk: Disk, clock: WallClock, chance: Chance
+    settings: StandaloneSettings,
+    *,
+    metadata: MetadataStore,
+    disk: Disk,
+    clock: WallClock,
+    chance: Chance,
+    spans: SpanExport | None = None,
 ) -> RunningStandalone:
     """Start everything and return when it serves. StartupError, ConfigError, DamagedError: nothing stays running."""
-    running = RunningStandalone(settings, metadata, disk, clock, chance)
+    running = RunningStandalone(settings, metadata, disk, clock, chance, spans)
     started = False
     try:
         await running.start()

@@ -4,14 +4,14 @@
 should not choose this bookie for new ledgers. A read-only bookie is healthy but not ready.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from aiohttp import web
 
 from quire_bookie.admin.bookie_collector import BookieCollector
 from quire_bookie.admin.routes import Need, Route
 from quire_bookie.admin.scraping import measure_stalls, scraped
-from quire_bookie.exposition.rendering import Exposition
+from quire_bookie.exposition.rendering import Collector, Exposition
 from quire_bookie.server.process import BookieState, RunningBookie
 
 CurrentBookie = Callable[[], RunningBookie | None]
@@ -21,10 +21,12 @@ CurrentBookie = Callable[[], RunningBookie | None]
 class Probes:
     """Handles the requests."""
 
-    def __init__(self, bookie: CurrentBookie) -> None:
+    def __init__(self, bookie: CurrentBookie, collectors: Iterable[Collector] = ()) -> None:
+        """`collectors`: further metrics of the process."""
         self._bookie = bookie
         self._exposition = Exposition()
-        self._exposition.registry.register(BookieCollector(self._running, own_memory=True))
+        for collector in (BookieCollector(self._running, own_memory=True), *collectors):
+            self._exposition.registry.register(collector)
 
     def measure_stalls(self, app: web.Application) -> None:
         """Measure the stalls of the event loop while the application runs."""

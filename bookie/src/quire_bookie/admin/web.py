@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -30,6 +30,7 @@ from quire_bookie.env.clock import WallClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.slow_log import SlowLog
 from quire_bookie.env.tls import ServedContext
+from quire_bookie.exposition.rendering import Collector
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.recovery.access import ClusterAccess
 from quire_bookie.server.process import RunningBookie
@@ -53,8 +54,9 @@ class BookieWeb:
         chance: Chance,
         client_settings: ClientSettings | None = None,
         access: AdminAccess | None = None,
+        collectors: Iterable[Collector] = (),
     ) -> None:
-        """`access`: the access rules; the default serves only this machine."""
+        """`access`: the access rules; the default serves only this machine. `collectors`: of the whole process."""
         self._metadata = metadata
         self._clock = clock
         self._chance = chance
@@ -67,7 +69,7 @@ class BookieWeb:
         checked = access.middleware()
         checks = [slow_requests(self._slow), errors, from_no_other_site, checked]
         app = self.app = web.Application(middlewares=checks, client_max_size=_BODY_BYTES_MAX)
-        probes = Probes(lambda: self._bookie)
+        probes = Probes(lambda: self._bookie, collectors)
         probes.measure_stalls(app)
         routes = [
             *probes.routes(),

@@ -23,6 +23,7 @@ from quire_bookie.settings.scrubbing import ScrubbingSettings
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.settings.slow import SlowSettings
 from quire_bookie.settings.storage import StorageSettings
+from quire_bookie.settings.traces import TraceSettings
 
 
 def storage_settings(config: StorageConfig) -> BookieSettings:
@@ -30,7 +31,9 @@ def storage_settings(config: StorageConfig) -> BookieSettings:
     disks = config.part(DiskRules)
     storage = config.part(StorageSettings, disk_full_retry_s=disks.interval_s)
     memory = memory_settings(config, machine_memory_bytes())
-    service = config.part(ServiceSettings, memory=memory, slow=config.part(SlowSettings))
+    service = config.part(
+        ServiceSettings, memory=memory, slow=config.part(SlowSettings), traces=config.part(TraceSettings)
+    )
     return BookieSettings(
         data_dir="",
         accept_lost_volumes=config.accept_lost_volumes,

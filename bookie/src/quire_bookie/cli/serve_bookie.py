@@ -22,6 +22,7 @@ from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.disk import Disk
 from quire_bookie.env.local_disk import LocalDisk
 from quire_bookie.env.machine import process_age_s
+from quire_bookie.env.span_export import SpanExport, open_span_export
 from quire_bookie.env.tls import ServedContext
 from quire_bookie.metadata.opening import open_metadata_store
 from quire_bookie.metadata.store import MetadataStore
@@ -72,11 +73,14 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         listening = listen(config.listen, config.http_port)
         undo.callback(listening.close)
         settings = replace(settings, http_port=port_of(listening))
+    spans = open_span_export(settings.service.traces, "quire-bookie")
+    if spans is not None:
+        undo.callback(spans.close)
     with steps.step("metadata"):
         metadata = await open_metadata_store(url, settings.metadata)
     undo.push_async_callback(metadata.close)
     running = await start_bookie(
-        settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance(), steps=steps
+        settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=SystemChance(), steps=steps, spans=spans
     )
     undo.push_async_callback(running.stop)
     if config.auto_recovery:
@@ -87,7 +91,7 @@ async def _start(config: BookieConfig, undo: contextlib.AsyncExitStack) -> Runni
         recovery.failed.add_done_callback(lambda failed: _recovery_died(failed, running))
     steps.note("total", asyncio.get_running_loop().time() - began_s + (age_s or 0.0))
     if listening is not None:
-        undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening, tls))
+        undo.push_async_callback(await _serve_admin(config, running, metadata, disk, listening, tls, spans))
     log.info("steps over whole buffers: %s", "native" if bulk.IS_NATIVE else "plain Python (`make native` is faster)")
     log.info("started in %.2f s: %s", steps.seconds["total"], steps.text())
     where = ", ".join(_data_folders(settings))
@@ -114,12 +118,14 @@ async def _serve_admin(
     disk: Disk,
     listening: socket.socket,
     tls: ServedContext | None,
+    spans: SpanExport | None,
 ) -> Callable[[], Awaitable[None]]:
     """Start the admin server; return its stop function. Imported late: it would double the time to the first add."""
     from quire_bookie.admin.listening import port_of
     from quire_bookie.admin.web import BookieWeb
     from quire_bookie.cli.admin_access import admin_access
     from quire_bookie.cli.client_security_settings import own_client_security_settings
+    from quire_bookie.exposition.spans import SpanCollector
     from quire_bookie.settings.client import ClientSettings
 
     client = config.part(ClientSettings, security=own_client_security_settings(config))
@@ -131,6 +137,7 @@ async def _serve_admin(
         chance=SystemChance(),
         client_settings=client,
         access=fit_access(admin_access(config, running.guard.provider, running.settings.advertise)),
+        collectors=() if spans is None else (SpanCollector(spans),),
     )
     await web.open(listening, tls)
     web.serve(running)

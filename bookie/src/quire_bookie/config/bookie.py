@@ -15,6 +15,7 @@ from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.roles import TextList
 from quire_bookie.config.slow_operations import SlowOperationsConfig
 from quire_bookie.config.sources import NO_EFFECT
+from quire_bookie.config.traces import TracesConfig
 from quire_bookie.settings.collection import (
     FuseSettings,
     GarbageCollectionSettings,
@@ -37,7 +38,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
-class StorageConfig(ConnectionMemoryConfig, SlowOperationsConfig):
+class StorageConfig(ConnectionMemoryConfig, SlowOperationsConfig, TracesConfig):
     """Settings of a bookie's journal and storage; shared by `quire bookie` and `quire standalone`."""
 
     SETTINGS: ClassVar[tuple[type, ...]] = (

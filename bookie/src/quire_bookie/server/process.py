@@ -26,6 +26,7 @@ from quire_bookie.env.index_store import IndexStore
 from quire_bookie.env.own_links import OwnLinks
 from quire_bookie.env.reserved_disk import ReservedDisk
 from quire_bookie.env.sockets import notice_dead_peers
+from quire_bookie.env.tracing import SpanSink, Tracing
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import initialise
 from quire_bookie.metadata.service_info import MACHINE, BookieAddress, BookieServiceInfo, bookie_endpoint, http_endpoint
@@ -33,6 +34,7 @@ from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.model import BookieId
 from quire_bookie.server.requests.bookie import Bookie
 from quire_bookie.server.requests.connections import Connection, OpenConnections
+from quire_bookie.server.requests.traced_adds import TracedAdds
 from quire_bookie.server.security.guard import Guard
 from quire_bookie.server.security.opening import open_guard
 from quire_bookie.server.settings import BookieSettings
@@ -75,6 +77,7 @@ class _Parts:
     clock: WallClock
     memory: ConnectionMemory
     own_links: OwnLinks | None = None
+    tracing: Tracing | None = None
     server: asyncio.Server | None = None
     open_connections: OpenConnections = field(default_factory=OpenConnections)
     guard: Guard = field(default_factory=Guard)
@@ -315,6 +318,7 @@ async def start_bookie(
     steps: StartSteps | None = None,
     memory: ConnectionMemory | None = None,
     own_links: OwnLinks | None = None,
+    spans: SpanSink | None = None,
 ) -> RunningBookie:
     """Start a bookie that serves every entry it ever acknowledged. The caller keeps `metadata` open until `stop`.
 
@@ -322,6 +326,7 @@ async def start_bookie(
     process. DamagedError: journal or index are provably damaged. ConfigError. MetadataUnavailableError. Nothing stays
     open after an error or a cancellation, at whatever moment. `steps` receives the durations of the start. `memory`:
     the budget of connections, if shared within the process. `own_links`: those of a client in this process.
+    `spans`: takes the spans of traces; None: nothing is traced.
     """
     settings.service.check()
     if settings.fit_disk:
@@ -336,7 +341,8 @@ async def start_bookie(
         await guard.close()
         raise
     memory = memory or ConnectionMemory(settings.service.memory)
-    parts = _Parts(BookieData(identity), disk, clock, memory, own_links, guard=guard)
+    tracing = None if spans is None else Tracing(settings.service.traces, spans, "quire.bookie", clock, chance)
+    parts = _Parts(BookieData(identity), disk, clock, memory, own_links, tracing, guard=guard)
     running: RunningBookie | None = None
     try:
         parts.data.reserves = disk.reserves = await open_reserves(settings, disk)
@@ -448,6 +454,7 @@ def _make_bookie(settings: BookieSettings, parts: _Parts, metadata: MetadataStor
         on_disk_full=disk_full,
         clock=parts.clock,
         memory=parts.memory,
+        traced=None if parts.tracing is None else TracedAdds(parts.tracing, str(data.identity.bookie)),
     )
     data.storage.on_deleted = bookie.ledger_deleted
     data.storage.on_space = bookie.space_freed

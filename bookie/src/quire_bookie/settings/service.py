@@ -8,6 +8,7 @@ from quire_bookie.errors import ConfigError
 from quire_bookie.settings.declared import MILLISECONDS, setting
 from quire_bookie.settings.memory import MemorySettings
 from quire_bookie.settings.slow import SlowSettings
+from quire_bookie.settings.traces import TraceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,15 @@ class ServiceSettings:
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Budget of all connections together; a process with a broker or several bookies shares one."""
     slow: SlowSettings = field(default_factory=SlowSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     def check(self) -> None:
         """Raise ConfigError for values that cannot work."""
         for name in self.__slots__:
-            if name not in ("backpressure_pause_s", "first_request_s", "memory", "slow") and getattr(self, name) <= 0:
+            if (
+                name not in ("backpressure_pause_s", "first_request_s", "memory", "slow", "traces")
+                and getattr(self, name) <= 0
+            ):
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive")
         self.memory.check(self.frame_bytes_max)
         if self.backpressure_pause_s < 0:

@@ -15,6 +15,7 @@ from quire_bookie.model import DigestType
 from quire_bookie.settings.client import ClientSettings
 from quire_bookie.settings.recovery import RecoverySettings
 from quire_bookie.settings.slow import SlowSettings
+from quire_bookie.settings.traces import TraceSettings
 from quire_broker.cli.access_settings import access_settings
 from quire_broker.cli.offload_settings import offload_settings
 from quire_broker.config.broker import (
@@ -141,6 +142,7 @@ def serving_settings(
         metrics=config.part(MetricsSettings),
         console=config.part(ConsoleSettings),
         slow=config.part(SlowSettings),
+        traces=config.part(TraceSettings),
         websocket=config.part(WebSocketSettings),
         memory=memory_settings(config, machine_memory_bytes()),
     )

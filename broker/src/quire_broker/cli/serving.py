@@ -6,6 +6,8 @@ import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from quire_bookie.cli.client_security_settings import client_security_settings
 from quire_bookie.cli.data_folder import STANDALONE_FOLDER, claim_data_folder, warn_of_open_folders
@@ -16,6 +18,7 @@ from quire_bookie.client import LedgerClient
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.local_disk import LocalDisk
+from quire_bookie.env.span_export import SpanExport, open_span_export
 from quire_bookie.errors import StartupError
 from quire_bookie.metadata.initialise import wait_until_initialised
 from quire_bookie.metadata.opening import open_metadata_store
@@ -32,6 +35,9 @@ from quire_broker.config.broker import BrokerConfig, StandaloneConfig
 from quire_broker.dispatch.entry_filters import filters_with
 from quire_broker.server.broker import RunningBroker
 from quire_broker.standalone import RunningStandalone, run_standalone
+
+if TYPE_CHECKING:
+    from quire_bookie.exposition.rendering import Collector
 
 LOOK_INTERVAL_S = 1.0
 STORAGE_INTERVAL_S = 10.0
@@ -89,7 +95,12 @@ async def _start_standalone(
             "`release-hold` settle which ledgers the bookies hold beyond it"
         )
     settings = fit_standalone(standalone_settings(config, password))
-    running = await run_standalone(settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=chance)
+    spans = open_span_export(settings.broker.traces, "quire-standalone")
+    if spans is not None:
+        undo.callback(spans.close)
+    running = await run_standalone(
+        settings, metadata=metadata, disk=disk, clock=SystemClock(), chance=chance, spans=spans
+    )
     undo.push_async_callback(running.stop)
     return running
 
@@ -133,9 +144,27 @@ async def _start_broker(config: BrokerConfig, undo: contextlib.AsyncExitStack) -
             client.ensemble_max,
             needed,
         )
-    broker = await start_broker(settings, metadata=metadata, ledger_client=client, clock=clock, chance=chance)
+    spans = open_span_export(settings.traces, "quire-broker")
+    if spans is not None:
+        undo.callback(spans.close)
+    broker = await start_broker(
+        settings,
+        metadata=metadata,
+        ledger_client=client,
+        clock=clock,
+        chance=chance,
+        more_collectors=partial(_span_collectors, spans),
+        spans=spans,
+    )
     undo.push_async_callback(broker.stop)
     return broker
+
+
+def _span_collectors(spans: SpanExport | None) -> "list[Collector]":
+    """Return the metrics of the spans. Imported late, as the HTTP server is."""
+    from quire_bookie.exposition.spans import SpanCollector
+
+    return [] if spans is None else [SpanCollector(spans)]
 
 
 @contextlib.asynccontextmanager

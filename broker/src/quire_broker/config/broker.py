@@ -14,6 +14,7 @@ from quire_bookie.config.metadata_access import MetadataAccessConfig
 from quire_bookie.config.recovery import AutoRecoveryConfig
 from quire_bookie.config.slow_operations import SlowOperationsConfig
 from quire_bookie.config.sources import SECRET, ProcessConfig
+from quire_bookie.config.traces import TracesConfig
 from quire_bookie.limits import FRAME_LENGTH_BYTES
 from quire_bookie.settings.service import ServiceSettings
 from quire_broker.config.access import OptionalPort
@@ -133,7 +134,7 @@ class BacklogQuotaConfig(ProcessConfig):
 
 
 class ServingConfig(
-    OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig, SlowOperationsConfig
+    OffloadConfig, BacklogQuotaConfig, ManagedLedgerConfig, ConnectionMemoryConfig, SlowOperationsConfig, TracesConfig
 ):
     """Settings of the services of a broker."""
 

@@ -16,6 +16,7 @@ from quire_broker.managed_ledger.reading.catch_up_turns import CatchUpTurns
 from quire_broker.managed_ledger.segment_deletion import SegmentDeletions
 from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.traced_entries import Traces
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ class ManagedLedgerContext:
     slow: SlowLog
     turns: CatchUpTurns
     """Turns of the broker's reads far behind the tail."""
+    traces: Traces | None = None
+    """None: nothing is traced."""
 
     def backoff(self) -> Backoff:
         """Return a new back-off."""

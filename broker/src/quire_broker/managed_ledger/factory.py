@@ -34,6 +34,7 @@ from quire_broker.managed_ledger.stored_view import StoredView, stored_view
 from quire_broker.managed_ledger.upkeep import Upkeep
 from quire_broker.offload.tier import Tier
 from quire_broker.settings.managed_ledger import ManagedLedgerSettings
+from quire_broker.traced_entries import Traces
 
 _log = logging.getLogger("quire.managed_ledger")
 _DISCARD_S = 5.0  # to delete a ledger that was created for an opening which failed
@@ -52,13 +53,16 @@ class ManagedLedgerFactory:
         tier: Tier | None = None,
         memory: ConnectionMemory | None = None,
         slow: SlowLog | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """Create a factory. `tier`.
 
         The buckets of this broker, none by default. `memory`: bounds the bytes of reads. `slow`: logs slow operations.
+        `traces`: None if nothing is traced.
         """
         self._memory = memory or ConnectionMemory()
         self.slow = slow or SlowLog()
+        self.traces = traces
         self.tier = tier or Tier()
         self.cache = EntryCache(settings.cache_bytes, settings.read_cache_bytes)
         self.turns = CatchUpTurns(settings.catch_up_reads_at_once, settings.catch_up_wait_s)
@@ -210,6 +214,7 @@ class ManagedLedgerFactory:
             self._memory,
             self.slow,
             self.turns,
+            self.traces,
         )
 
     def find(self, name: str) -> ManagedLedger | None:

@@ -74,6 +74,10 @@ class Writer(Handle, Protocol):
         """The check of a transaction that the ledger exists and no other client changed its metadata."""
         ...
 
+    def watch_answers(self, on_stored: Callable[[BookieId, int, int], None] | None) -> None:
+        """Call `on_stored` with bookie, first entry and count when entries are stored at a bookie; None ends it."""
+        ...
+
     @property
     def payload_bytes_max(self) -> int:
         """The size of the largest entry it accepts; `submit` raises LedgerError for a larger one."""

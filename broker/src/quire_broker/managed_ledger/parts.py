@@ -1,6 +1,7 @@
 """Builds the appender and the reader of a managed ledger from the dependencies that its parts share."""
 
 from quire_broker.managed_ledger.appending.appender import Appender, AppendObserver
+from quire_broker.managed_ledger.appending.traced_appends import TracedAppends
 from quire_broker.managed_ledger.context import ManagedLedgerContext
 from quire_broker.managed_ledger.list_store import ListStore
 from quire_broker.managed_ledger.nodes.ledger_list import LedgerList
@@ -8,6 +9,7 @@ from quire_broker.managed_ledger.reading.active_readers import ActiveReaders
 from quire_broker.managed_ledger.reading.entry_cache import TopicCache
 from quire_broker.managed_ledger.reading.reader import EntryReader
 from quire_broker.managed_ledger.reading.slow_reads import SlowReads
+from quire_broker.names import topic_of_ledger
 
 
 def open_reader(
@@ -22,7 +24,7 @@ def open_reader(
         context.settings,
         context.tier,
         context.memory,
-        SlowReads(context.slow, context.name),
+        SlowReads(context.slow, context.name, context.traces),
         readers,
         context.turns,
     )
@@ -40,4 +42,5 @@ def open_appender(context: ManagedLedgerContext, lists: ListStore, observer: App
         context.settings,
         context.backoff,
         context.slow,
+        None if context.traces is None else TracedAppends(context.traces, str(topic_of_ledger(context.name))),
     )

@@ -20,6 +20,7 @@ from quire_bookie.errors import MetadataError, QuireError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.settings.memory import MemorySettings
 from quire_bookie.settings.slow import SlowSettings
+from quire_bookie.settings.traces import TraceSettings
 from quire_broker import limits
 from quire_broker.balancing.balancing import Balancing
 from quire_broker.balancing.plan.loads import BrokerId
@@ -100,6 +101,7 @@ class BrokerSettings:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     slow: SlowSettings = field(default_factory=SlowSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
     websocket: WebSocketSettings = field(default_factory=WebSocketSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Bounds the memory of all connections together."""

@@ -384,6 +384,11 @@ class Connection(asyncio.Protocol):
             self._resume(_RATE)
 
     @property
+    def now_s(self) -> float:
+        """The loop time."""
+        return self._loop.time()
+
+    @property
     def held_s(self) -> float:
         """How long a rate of publishing has held back the frame that is handled now."""
         return 0.0 if self._held_since_s is None else self._loop.time() - self._held_since_s

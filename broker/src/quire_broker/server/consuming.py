@@ -75,6 +75,7 @@ class Consuming:
     def __init__(self, parts: BrokerParts, connection: Connection, rights: Callable[[], Rights]) -> None:
         self._parts = parts
         self._rights = rights
+        self._traces = None if parts.traces is None else parts.traces.entries
         self._connection = connection
         self._consumers: dict[int, _Attached] = {}
         self._left_by_seek: dict[int, _Attached] = {}  # closed readers whose clients are expected to reconnect
@@ -282,6 +283,12 @@ class Consuming:
         ]
         kind = AckKind.CUMULATIVE if request.ack_type == AckKind.CUMULATIVE else AckKind.INDIVIDUAL
         attached.subscription.acknowledge(attached.consumer, kind, ids)
+        if self._traces is not None and self._traces.awaits(attached.subscription):
+            whole, now_s = [each.position for each in ids if not each.ack_set], self._connection.now_s
+            if kind is AckKind.CUMULATIVE and whole:
+                self._traces.acknowledged_through(attached.subscription, whole[-1], now_s)
+            else:
+                self._traces.acknowledged(attached.subscription, whole, now_s)
         if wants_answer:
             self._connection.write(commands.ack_response(request.consumer_id, request.request_id))
 
@@ -291,6 +298,8 @@ class Consuming:
         if attached is not None and not attached.consumer.removed:
             positions = [_new_tuple(Position, entry) for entry in run.entries]
             attached.subscription.acknowledge_entries(attached.consumer, positions)
+            if self._traces is not None and self._traces.awaits(attached.subscription):
+                self._traces.acknowledged(attached.subscription, positions, self._connection.now_s)
 
     def redeliver(self, request: pb.CommandRedeliverUnacknowledgedMessages) -> None:
         """Send the given entries again, or all unacknowledged ones."""
@@ -333,6 +342,10 @@ class Consuming:
         stats.messages_out += messages
         stats.bytes_out += size
         self._connection.write_joined(parts)
+        if self._traces is not None:
+            subscription, name = attached.subscription, attached.consumer.spec.name
+            now_s = self._connection.now_s
+            self._traces.delivered(attached.topic.name, subscription.name, subscription, name, deliveries, now_s)
 
     def active_changed(self, consumer_id: int, active: bool) -> None:
         """Send ACTIVE_CONSUMER_CHANGE."""

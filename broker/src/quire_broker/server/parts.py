@@ -19,6 +19,7 @@ from quire_broker.settings.clients import SessionSettings
 from quire_broker.topic.backlog_quota_check import BacklogQuotaCheck
 from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.topics import Topics
+from quire_broker.traced_entries import Traces
 
 
 @dataclass(slots=True)
@@ -75,4 +76,5 @@ class BrokerParts:
     chance: Chance
     authentication: Authentication | None = None
     authorization: Authorization | None = None
+    traces: Traces | None = None
     stats: ServerStats = field(default_factory=ServerStats)

@@ -46,7 +46,8 @@ BOOKIE_KEYS = frozenset(
         *("tlsKeyStorePasswordPath", "tlsKeyStoreType", "tlsProvider", "tlsProviderFactoryClass", "tlsRequired"),
         *("tlsTrustStore", "tlsTrustStorePasswordPath", "tlsTrustStoreType", "tokenAudience", "tokenAudienceClaim"),
         *("tokenAuthClaim", "tokenFilesRefreshDurationSeconds", "tokenPublicAlg", "tokenPublicKey", "tokenSecretKey"),
-        *("tokenStaticFile", "unauthenticatedMaxFrameSizeBytes", "unauthenticatedTimeoutMs"),
+        *("tokenStaticFile", "traceEndpoint", "traceLookMaxPerSecond", "traceMaxPerSecond", "traceQueueSpans"),
+        *("traceSampleRatio", "unauthenticatedMaxFrameSizeBytes", "unauthenticatedTimeoutMs"),
         *("unmarkedLedgerWriteQuorum", "useHostNameAsBookieID", "zkTimeout"),
     )
 )
@@ -139,9 +140,10 @@ BROKER_KEYS = frozenset(
         *("tlsCiphers", "tlsKeyFilePath", "tlsProtocols", "tlsRequireTrustedClientCertOnConnect"),
         *("tlsTrustCertsFilePath", "tokenAudience", "tokenAudienceClaim", "tokenAuthClaim", "tokenPublicAlg"),
         *("tokenPublicKey", "tokenSecretKey", "topicCompactionKeysMaxMb", "topicCompactionRetainNullKey"),
-        *("topicLoadTimeoutSeconds", "ttlDurationDefaultInSeconds", "webConsoleEnabled", "webServicePort"),
-        *("webServicePortTls", "webSocketMaxSessions", "webSocketMaxTextFrameSize", "webSocketPingDurationSeconds"),
-        *("webSocketServiceEnabled", "webSocketSessionIdleTimeoutMillis"),
+        *("topicLoadTimeoutSeconds", "traceEndpoint", "traceLookMaxPerSecond", "traceMaxPerSecond"),
+        *("traceQueueSpans", "traceSampleRatio", "ttlDurationDefaultInSeconds", "webConsoleEnabled"),
+        *("webServicePort", "webServicePortTls", "webSocketMaxSessions", "webSocketMaxTextFrameSize"),
+        *("webSocketPingDurationSeconds", "webSocketServiceEnabled", "webSocketSessionIdleTimeoutMillis"),
     )
 )
 

@@ -12,6 +12,7 @@ from quire_bookie.model import NO_ENTRY, Buffer, EntryId, IdCounters, IdReport, 
 from quire_bookie.server.requests.bookie import Bookie
 from quire_bookie.server.requests.connections import Connection
 from quire_bookie.server.requests.ports import BatchDone, Done
+from quire_bookie.server.requests.traced_adds import TracedAdds
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
 from quire_bookie.storage.read_cache import Extent
@@ -324,6 +325,7 @@ def make_bookie(
     storage: FakeStorage,
     settings: ServiceSettings | None = None,
     clock: FakeClock | None = None,
+    traced: TracedAdds | None = None,
 ) -> Bookie:
     """Return a bookie on fakes."""
     return Bookie(
@@ -333,4 +335,5 @@ def make_bookie(
         disk_space=lambda: (1000, 400),
         on_disk_full=lambda: None,
         clock=clock or FakeClock(),
+        traced=traced,
     )

@@ -3,6 +3,7 @@
 import asyncio
 
 from quire_bookie.model import NO_ENTRY, DigestType, EntryId, LedgerId
+from quire_bookie.server.requests.traced_adds import TracedAdds
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import client_codec
 from quire_bookie.wire.digest import Digest
@@ -21,11 +22,11 @@ class Scene:
     batches = True
     """Whether the codec batches plain adds, as it does for a socket."""
 
-    def __init__(self, settings: ServiceSettings | None = None) -> None:
+    def __init__(self, settings: ServiceSettings | None = None, traced: TracedAdds | None = None) -> None:
         self.journal = FakeJournal()
         self.storage = FakeStorage()
         self.clock = FakeClock()
-        self.bookie = make_bookie(self.journal, self.storage, settings, self.clock)
+        self.bookie = make_bookie(self.journal, self.storage, settings, self.clock, traced)
         self.connection = FakeConnection()
         self.journal.turn_over = self.bookie._end_turn
 

@@ -97,6 +97,7 @@ class FakeWriter:
     def __init__(self, world: FakeBookies, ledger: LedgerId) -> None:
         self.listener: AppendListener | None = None
         self.on_beyond_repair: Callable[[], None] | None = None
+        self.on_stored: Callable[[BookieId, int, int], None] | None = None
         self.ledger_id = ledger
         self.is_beyond_repair = False
         self.payload_bytes_max = PAYLOAD_BYTES_MAX
@@ -113,6 +114,9 @@ class FakeWriter:
     @property
     def metadata(self) -> LedgerMetadata:
         return self._world.ledger(self.ledger_id).metadata
+
+    def watch_answers(self, on_stored: Callable[[BookieId, int, int], None] | None) -> None:
+        self.on_stored = on_stored
 
     @property
     def is_open(self) -> bool:

@@ -65,6 +65,7 @@ class Scene:
                 AuthenticationSettings(authenticate_original=authenticate_original), [check], self.clock
             ),
             authorization=authorization,
+            traces=None,
         )
         self.sessions: list[Session] = []
 

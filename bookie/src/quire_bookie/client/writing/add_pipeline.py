@@ -11,7 +11,7 @@ Work is done per run and per buffer of responses. A run's frames are joined once
 
 from asyncio import TimerHandle
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from typing import Protocol
 
@@ -131,6 +131,8 @@ class AddPipeline:
         self._owner = owner
         self._kept: deque[SentRun] = deque()
         self._answered_last: BookieId | None = None
+        self.on_stored: Callable[[BookieId, int, int], None] | None = None
+        """Called with bookie, first entry and count of what a bookie stored, while an entry is traced."""
         self._retries: dict[BookieId, _Retry] = {}
         # With a quorum timeout every push starts the timer unless it runs, otherwise only above this many bytes.
         self._watch_bytes = settings.slow_replica_bytes_max if settings.add_quorum_timeout_s is None else 0
@@ -218,6 +220,8 @@ class AddPipeline:
             return  # too late: the bookie was given up
         self._answered_last = bookie
         self._tracker.acked(first, count, position)
+        if self.on_stored is not None:
+            self.on_stored(bookie, first, count)
         if self._retries and (retry := self._retries.get(bookie)) is not None and not retry.refused:
             del self._retries[bookie]
 

@@ -233,6 +233,10 @@ class LedgerWriter:
         """Return how far each bookie of the entry's write set is. Only while the listener learns of the entry."""
         return self._pipeline.replica_states(entry)
 
+    def watch_answers(self, on_stored: Callable[[BookieId, int, int], None] | None) -> None:
+        """Call `on_stored` with bookie, first entry and count when entries are stored at a bookie; None ends it."""
+        self._pipeline.on_stored = on_stored
+
     # ---- appending
     def submit(self, payloads: Sequence[Buffer | tuple[Buffer, ...]]) -> EntryId:
         """Send entries with consecutive ids. Return the id of the first. A payload may be a tuple of parts.

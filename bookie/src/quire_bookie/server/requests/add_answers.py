@@ -21,6 +21,7 @@ class AddAnswers:
     def __init__(self, stats: BookieStats, end_turn_soon: Callable[[], None], slow: SlowAdds) -> None:
         self._slow = slow
         self._slow_s = slow.after_s
+        self._traced = slow.traced is not None and slow.traced.by_position
         self._latency = stats.add_seconds
         self._end_turn_soon = end_turn_soon
         self._loop = asyncio.get_running_loop()
@@ -55,6 +56,8 @@ class AddAnswers:
             self._latency.observe(took_s, batch.entries)
             if took_s >= self._slow_s and batch.entries:
                 self._slow.batch(gathered[0], batch, now_s)
+            elif self._traced:
+                self._slow.trace_batch(gathered[0], batch, now_s)
 
     def send(self) -> None:
         """Send the gathered responses on their connection."""
@@ -76,4 +79,6 @@ class AddAnswers:
         self._latency.observe(now_s - arrived_s, together)
         if now_s - requests[0].arrived_s >= self._slow_s:
             self._slow.run(connection, requests[0], now_s)
+        elif self._traced:
+            self._slow.trace_runs(connection, requests, now_s)
         connection.send((server_codec.encode_ok_adds(requests),), answers)

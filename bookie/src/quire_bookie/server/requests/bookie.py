@@ -25,6 +25,7 @@ from quire_bookie.server.requests.long_polls import LongPolls
 from quire_bookie.server.requests.ports import JournalPort, StoragePort
 from quire_bookie.server.requests.reads import Reads
 from quire_bookie.server.requests.slow_adds import SlowAdds
+from quire_bookie.server.requests.traced_adds import TracedAdds
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire import server_codec
@@ -59,6 +60,7 @@ class Bookie:
         on_disk_full: Callable[[], None],
         clock: WallClock | None = None,
         memory: ConnectionMemory | None = None,
+        traced: TracedAdds | None = None,
     ) -> None:
         self._memory = memory = memory or ConnectionMemory(settings.memory)
         self._to_flush: list[Connection] = []
@@ -72,11 +74,11 @@ class Bookie:
         self._condition = condition = Condition(on_disk_full)
         self._loading = loading = LedgerLoading(journal, storage, stats)
         self.slow = slow = SlowLog(settings.slow)
-        self._reads = Reads(storage, settings, stats, memory, slow)
+        self._reads = Reads(storage, settings, stats, memory, slow, traced)
         polls = LongPolls(settings, stats, loading, self._reads, clock or SystemClock())
         self._long_polls = polls
         self._forces = Forces(journal, storage, stats, condition, loading, self._reads.bound)
-        answers = AddAnswers(stats, self._end_turn_soon, SlowAdds(slow, journal))
+        answers = AddAnswers(stats, self._end_turn_soon, SlowAdds(slow, journal, traced))
         self._adds = Adds(journal, storage, settings, stats, condition, loading, polls, self._forces, answers, memory)
         self._fences = Fences(journal, storage, stats, condition, loading, self._reads, polls)
         self._infos = BookieInfos(storage, stats, condition, loading, self._reads.bound, disk_space)

@@ -6,11 +6,13 @@ on the requests of one connection, and the counting of reads. `read_answers` bui
 """
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias
 
 from quire_bookie.env.connection_memory import ConnectionMemory
 from quire_bookie.env.slow_log import SlowLog, Value
+from quire_bookie.env.tracing import Times
 from quire_bookie.limits import (
     READ_RUN_BYTES_PER_TURN,
     READ_RUN_ENTRIES_PER_TURN,
@@ -25,6 +27,7 @@ from quire_bookie.server.requests.read_answers import READ_ANSWER_BYTES, Answer,
 from quire_bookie.server.requests.read_lanes import ReadLane
 from quire_bookie.server.requests.request_bound import RequestBound
 from quire_bookie.server.requests.slow_fields import slow_fields
+from quire_bookie.server.requests.traced_adds import Row, TracedAdds, shown
 from quire_bookie.server.settings import BookieStats
 from quire_bookie.settings.service import ServiceSettings
 from quire_bookie.wire.messages import (
@@ -50,7 +53,9 @@ class Reads:
         stats: BookieStats,
         memory: ConnectionMemory,
         slow: SlowLog,
+        traced: TracedAdds | None = None,
     ) -> None:
+        self._traced = traced
         self._slow = slow
         self._slow_s = slow.after_s
         self._answers = ReadAnswers(storage, settings)
@@ -287,8 +292,29 @@ class Reads:
         took_s = self._loop.time() - arrived_s
         if not failed:
             latency.observe(took_s)
-        if took_s >= self._slow_s and isinstance(request, ReadRequest | BatchReadRequest):
-            self._note_slow(connection, request, answer, took_s, times)
+        if not isinstance(request, ReadRequest | BatchReadRequest):
+            return
+        traced = None if times is None else self._trace(connection, request, answer, took_s, times)
+        if took_s >= self._slow_s:
+            self._note_slow(connection, request, answer, took_s, times, traced or ())
+
+    def _trace(
+        self,
+        connection: Connection,
+        request: ReadRequest | BatchReadRequest,
+        answer: Answer,
+        took_s: float,
+        times: tuple[float, float],
+    ) -> Sequence[Row] | None:
+        """Report the read if an entry of it is chosen; return that entry."""
+        traced = self._traced
+        if traced is None or not traced.by_position:
+            return None
+        chosen = traced.chosen(request.ledger, _first_of(request), max(1, answer.entries))
+        if not chosen:
+            return None
+        done = Times(request.arrived_s, request.arrived_s + took_s)
+        return traced.report(chosen, connection.client, _parts(request, took_s, times), done, "read")
 
     def _note_slow(
         self,
@@ -297,19 +323,14 @@ class Reads:
         answer: Answer,
         took_s: float,
         times: tuple[float, float] | None,
+        traced: Sequence[Row],
     ) -> None:
         parts: dict[str, Value] = {"status": answer.status.name}
         if times is not None:
-            began_s, ready_s = times
-            answered_s = request.arrived_s + took_s
-            parts |= {
-                "queue_s": began_s - request.arrived_s,
-                "memory_s": ready_s - began_s,
-                "disk_s": answered_s - ready_s,
-            }
-        first = request.first if isinstance(request, BatchReadRequest) else request.entry
+            parts |= _parts(request, took_s, times)
+        first = _first_of(request)
         fields = slow_fields(connection, request.ledger, first, answer.entries, answer.entry_bytes, parts)
-        self._slow.note("fence" if request.fence else "read", took_s, fields)
+        self._slow.note("fence" if request.fence else "read", took_s, {**fields, **shown(traced)})
 
     def _count_read(self, request: ReadRequest | BatchReadRequest, status: Status) -> LatencyHistogram:
         stats = self._stats
@@ -321,3 +342,17 @@ class Reads:
             return stats.fence_seconds
         stats.reads_failed += status is not Status.OK
         return stats.read_seconds
+
+
+def _first_of(request: ReadRequest | BatchReadRequest) -> int:
+    return request.first if isinstance(request, BatchReadRequest) else request.entry
+
+
+def _parts(request: ReadRequest | BatchReadRequest, took_s: float, times: tuple[float, float]) -> dict[str, Value]:
+    """Return the parts of a read's duration. `times`: when its turn came, and when there was memory for it."""
+    began_s, ready_s = times
+    return {
+        "queue_s": began_s - request.arrived_s,
+        "memory_s": ready_s - began_s,
+        "disk_s": request.arrived_s + took_s - ready_s,
+    }

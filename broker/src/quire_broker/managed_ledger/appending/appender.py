@@ -46,6 +46,7 @@ from quire_broker.managed_ledger.appending.rollover import (
     reason_to_roll,
 )
 from quire_broker.managed_ledger.appending.slow_appends import SlowAppends
+from quire_broker.managed_ledger.appending.traced_appends import TracedAppends
 from quire_broker.managed_ledger.appending.written_ledger import WrittenLedger
 from quire_broker.managed_ledger.errors import (
     LedgerSwitchError,
@@ -119,8 +120,10 @@ class Appender:
         settings: ManagedLedgerSettings,
         new_backoff: Callable[[], Backoff],
         slow: SlowLog,
+        traced: TracedAppends | None = None,
     ) -> None:
         self._slow = SlowAppends(slow, lists.name)
+        self._traced = traced
         self.state = AppendState.NO_LEDGER
         self._queue = AppendQueue()
         self._retry_until_s = 0.0
@@ -209,7 +212,10 @@ class Appender:
                 self.on_failed(ledger.writer, error)
             return
         ledger.add(len(entries), size_bytes)
-        queue.sent(AppendBatch(first, entries, dones, size_bytes, AppendTimes(queue.held_s, queue.since_s, now_s)))
+        batch = AppendBatch(first, entries, dones, size_bytes, AppendTimes(queue.held_s, queue.since_s, now_s))
+        if self._traced is not None:
+            self._traced.submitted(ledger.writer, batch)
+        queue.sent(batch)
 
     def on_confirmed(self, writer: Writer, up_to: int) -> None:
         """Confirm the appends up to this entry if `writer` is the present one."""
@@ -242,7 +248,10 @@ class Appender:
         now_s = self._loop.time()
         self._retry_until_s = now_s + _ROLL_RETRY_S
         if now_s - batches[0].times.began_s >= self._slow.after_s:
-            self._slow.confirmed(ledger.writer, batches[0], now_s)
+            trace = None if self._traced is None else self._traced.slow(ledger.writer, batches[0], now_s)
+            self._slow.confirmed(ledger.writer, batches[0], now_s, trace)
+        if self._traced is not None:
+            self._traced.confirmed(ledger.writer, batches[-1].last, now_s)
         self._observer.advanced()
 
     # ---- failure
@@ -263,6 +272,8 @@ class Appender:
         self._drained.set()
         if pending := self._queue.pending:
             self._slow.failed(self._queue.oldest_s, pending, error)
+        if self._traced is not None:
+            self._traced.failed(error)
         self._queue.fail(error)
 
     def refuse(self, error: ManagedLedgerError) -> None:
@@ -457,6 +468,8 @@ class Appender:
             ledgers.confirm(counts.entries - 1, counts.size_bytes)
             self._observer.advanced()
         self._retrying = self._queue.requeue()
+        if self._traced is not None:
+            self._traced.dropped()
         self._ledger = None
         self._tail_counts = counts
         self._observer.writes_to(None)

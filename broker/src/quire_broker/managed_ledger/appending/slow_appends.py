@@ -10,6 +10,7 @@ from typing import NamedTuple
 from quire_bookie.env.slow_log import SlowLog, Value
 from quire_bookie.errors import QuireError
 from quire_bookie.model import EntryId, ReplicaState
+from quire_bookie.spans import TraceContext
 from quire_broker.managed_ledger.appending.append_queue import AppendBatch
 from quire_broker.managed_ledger.ledger_port import Writer
 
@@ -30,8 +31,11 @@ class SlowAppends:
         self._name = name
         self._loop = asyncio.get_running_loop()
 
-    def confirmed(self, writer: Writer, batch: AppendBatch, now_s: float) -> None:
-        """Log a batch whose appends were answered in this step, once the receipts are written."""
+    def confirmed(self, writer: Writer, batch: AppendBatch, now_s: float, trace: TraceContext | None = None) -> None:
+        """Log a batch whose appends were answered in this step, once the receipts are written.
+
+        `trace`: that of one of them, if there is one.
+        """
         times = batch.times
         fields: dict[str, Value] = {
             "ledger_name": self._name,
@@ -48,6 +52,8 @@ class SlowAppends:
             bookies = [bookie for bookie, found in states.items() if found is state]
             if bookies:
                 fields[f"bookies_{state.value}"] = ",".join(bookies)
+        if trace is not None:
+            fields["trace"] = trace.trace_text
         self._loop.call_soon(self._answered, times.began_s, now_s, fields)
 
     def _answered(self, began_s: float, confirmed_s: float, fields: dict[str, Value]) -> None:
