@@ -1,5 +1,8 @@
 """Traces of messages that the stock Python client publishes and consumes, as a collector receives them."""
 
+import json
+import re
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,7 @@ from quire_bookie.spans import TraceContext, entry_context
 from tests.support.otlp_receiver import OtlpReceiver, Received, otlp_receiver
 from tests.support.polling import until
 from tests.support.ports import free_ports
-from tests.support.standalone import StandaloneProcess
+from tests.support.standalone import QUIRE, StandaloneProcess, environment
 
 pytestmark = pytest.mark.timeout(400)
 CLIENT = TraceContext(0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7)
@@ -135,6 +138,29 @@ def test_without_a_recorded_trace_of_the_client_all_is_in_the_trace_of_the_entry
     store = spans_of(receiver, "store", position)[0]
     adds = spans_of(receiver, "bookie add", position, BOOKIES)
     assert {(each.trace, each.span.parent_span_id) for each in adds} == {(own, store.span.span_id)}
+
+
+def quire(*words: str, broker: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+    command = [QUIRE, *words, "--broker", broker]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment())
+
+
+def test_the_command_line_begins_a_trace_and_shows_it(standalone: StandaloneProcess, receiver: OtlpReceiver) -> None:
+    sent = quire("produce", "from-cli", "-", "--trace", broker=standalone.url, text="one\n")
+    assert sent.returncode == 0, sent.stderr
+    trace = re.search(r"stored in from-cli, trace ([0-9a-f]{32})$", sent.stderr.strip())
+    assert trace, sent.stderr
+    assert quire("produce", "from-cli", "-", broker=standalone.url, text="two\n").returncode == 0
+    lines = quire("consume", "from-cli", "-o", "json", broker=standalone.url).stdout.splitlines()
+    assert [json.loads(line).get("trace") for line in lines] == [trace[1], None]
+    wide = quire("consume", "from-cli", "-o", "wide", broker=standalone.url).stdout.splitlines()
+    assert [f"trace={trace[1]}  one" in wide[0], "trace=" in wide[1]] == [True, False]
+    until(lambda: "publish" in {each.name for each in receiver.of_trace(bytes.fromhex(trace[1]))}, "no span of it")
+
+    both = quire(
+        "produce", "t", "-", "--trace", "--property", f"traceparent={CLIENT.traceparent}", broker=standalone.url
+    )
+    assert both.returncode != 0 and "give one of them" in both.stderr
 
 
 def test_a_collector_that_is_down_loses_spans_which_are_counted(tmp_path: Path) -> None:

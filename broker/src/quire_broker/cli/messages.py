@@ -1,18 +1,20 @@
 """Prints messages that a command has read: their texts for people, all their fields for programs."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from quire_bookie.cli.output import say, say_content
 from quire_bookie.cli.tables import Output, print_item
 from quire_bookie.control_characters import cell_for_terminal
+from quire_bookie.spans import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
     from quire_broker.cli.client import Received
 
 
 def print_message(received: "Received", output: Output) -> None:
-    """Print one message: its text alone; with -o wide one line with its id, publish time, key and text."""
+    """Print one message: its text alone; with -o wide one line with its id, publish time, key, trace and text."""
     message = received.message
     text = message.payload.decode("utf-8", errors="replace")
     name = f"{received.ledger_id}:{received.entry_id}:{message.batch_index}"
@@ -21,13 +23,15 @@ def print_message(received: "Received", output: Output) -> None:
     elif output is Output.WIDE:
         at = datetime.fromtimestamp(message.publish_time_ms / 1000, UTC).isoformat(timespec="milliseconds")
         key = "-" if message.key is None else cell_for_terminal(message.key)
-        say(f"{name}  {at}  {key}  {cell_for_terminal(text)}")
+        trace = _trace_of(message.properties)
+        say(f"{name}  {at}  {key}  {'' if trace is None else f'trace={trace}  '}{cell_for_terminal(text)}")
     else:
         shown = {
             "id": name,
             "partition": received.partition,
             "key": message.key,
             "properties": message.properties,
+            "trace": _trace_of(message.properties),
             "publish_time_ms": message.publish_time_ms,
             "event_time_ms": message.event_time_ms,
             "producer": message.producer_name,
@@ -35,3 +39,8 @@ def print_message(received: "Received", output: Output) -> None:
             "payload": text,
         }
         print_item({key: value for key, value in shown.items() if value is not None}, output, name=name)
+
+
+def _trace_of(properties: Mapping[str, str]) -> str | None:
+    context = parse_traceparent(properties.get(TRACEPARENT, ""))
+    return None if context is None else context.trace_text

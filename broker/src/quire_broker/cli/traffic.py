@@ -16,8 +16,10 @@ from quire_bookie.cli.commands import Commands
 from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import Output, OutputOption
 from quire_bookie.dataclass import dataclass
+from quire_bookie.env.chance import SystemChance
 from quire_bookie.env.clock import SystemClock
 from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.spans import TRACEPARENT, TraceContext
 from quire_broker.cli.messages import print_message
 from quire_broker.cli.topic_argument import Topic
 
@@ -46,13 +48,19 @@ def register(commands: Commands) -> None:
             int,
             typer.Option("--batch-max", min=1, max=BATCH_MAX, help="Messages that one entry may hold; 1: no batches."),
         ] = BATCH_MAX,
+        trace: Annotated[
+            bool, typer.Option("--trace", help="Begin a trace, which brokers with traces continue, and print its id.")
+        ] = False,
     ) -> None:
         """Send the lines of FILE to TOPIC and wait until all of them are stored."""
-        sending = _Sending(file, key, _properties(property_ or []), whole, batch_max)
+        properties = _properties(property_ or [])
+        begun = _begin_trace(properties) if trace else None
+        sending = _Sending(file, key, properties, whole, batch_max)
         if str(file) != "-" and not file.exists():
             raise ConfigError(f"cannot read {file}: the file does not exist")
         count = asyncio.run(_produce(broker, topic, sending))
-        say(f"{count} message{'' if count == 1 else 's'} stored in {topic}", err=True)
+        of_trace = "" if begun is None else f", trace {begun.trace_text}"
+        say(f"{count} message{'' if count == 1 else 's'} stored in {topic}{of_trace}", err=True)
 
     @commands.app.command()
     def consume(
@@ -78,6 +86,18 @@ def _properties(given: list[str]) -> dict[str, str]:
             raise ConfigError(f"--property {text}: expected NAME=VALUE")
         found[name] = value
     return found
+
+
+def _begin_trace(properties: dict[str, str]) -> TraceContext:
+    """Add the context of a new trace to the properties and return it. ConfigError if they have one."""
+    if TRACEPARENT in properties:
+        raise ConfigError(f"--trace begins a trace, and --property {TRACEPARENT} names another; give one of them")
+    chance = SystemChance()
+    # Begun with a byte that is not 0: a context without ids is invalid.
+    trace_id, span_id = (int.from_bytes(b"\x01" + chance.token(size - 1), "big") for size in (16, 8))
+    context = TraceContext(trace_id, span_id)
+    properties[TRACEPARENT] = context.traceparent
+    return context
 
 
 @dataclass(frozen=True, slots=True)
