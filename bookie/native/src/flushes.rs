@@ -2,9 +2,9 @@
 
 use crate::buffers::{new_bytes, Buffer};
 use crate::{put_record, CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS, RECORD_HEAD_BYTES};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 const BLOCK_SHIFT: u32 = 8;
 const BITMAP_BYTES: usize = 32;
@@ -14,6 +14,188 @@ const LONG: u8 = 4;
 const SEGMENT_BYTES: usize = 12;
 const BLOCK_HEAD_BYTES: usize = 6;
 const BLOCK_VERSION: u8 = 1;
+const KEY_BYTES: usize = 16;
+const SPAN_BYTES: usize = 36;
+const NO_ENTRY: i64 = -1;
+
+fn number_at(bytes: &[u8], index: usize) -> i64 {
+    i64::from_ne_bytes(bytes[index * 8..index * 8 + 8].try_into().unwrap())
+}
+
+type Taken<'py> = (usize, Bound<'py, PyList>, Bound<'py, PyList>);
+
+/// Return the runs of the next ledgers, and the keys of their index blocks; see `plain_flushes.ledger_runs`.
+#[pyfunction]
+pub fn ledger_runs<'py>(
+    held: &Bound<'py, PyDict>,
+    ledgers: &Bound<'py, PyList>,
+    at: usize,
+    runs_max: usize,
+) -> PyResult<Taken<'py>> {
+    let py = held.py();
+    let (runs, keys) = (PyList::empty(py), PyList::empty(py));
+    let mut at = at;
+    while at < ledgers.len() && runs.len() < runs_max {
+        let ledger = ledgers.get_item(at)?;
+        at += 1;
+        let entries = match held.get_item(&ledger)? {
+            Some(entries) => entries,
+            None => continue,
+        };
+        if entries.getattr(pyo3::intern!(py, "info"))?.getattr(pyo3::intern!(py, "deleted"))?.is_truthy()? {
+            continue;
+        }
+        let (ids, places) = if entries.getattr(pyo3::intern!(py, "strays"))?.is_truthy()? {
+            entries.call_method0(pyo3::intern!(py, "in_order"))?.extract()?
+        } else {
+            (entries.getattr(pyo3::intern!(py, "ids"))?, entries.getattr(pyo3::intern!(py, "places"))?)
+        };
+        let mut key = [0u8; KEY_BYTES];
+        key[0] = b'b';
+        key[1..9].copy_from_slice(&ledger.extract::<i64>()?.to_be_bytes());
+        let view = Buffer::read(&ids)?;
+        let bytes = view.bytes();
+        if bytes.is_empty() || bytes.len() % 8 != 0 {
+            return Err(PyValueError::new_err("a ledger without entries"));
+        }
+        let count = bytes.len() / 8;
+        let mut start = 0;
+        while start < count {
+            let block = number_at(bytes, start) >> BLOCK_SHIFT;
+            // Ids ascend, so the search halves what remains.
+            let (mut stop, mut end) = (start + 1, count);
+            if number_at(bytes, count - 1) >> BLOCK_SHIFT == block {
+                stop = count;
+            }
+            while stop < end {
+                let middle = (stop + end) / 2;
+                if number_at(bytes, middle) >> BLOCK_SHIFT <= block {
+                    stop = middle + 1;
+                } else {
+                    end = middle;
+                }
+            }
+            runs.append((&ledger, &ids, &places, start, stop))?;
+            key[9..].copy_from_slice(&block.to_be_bytes()[1..]);
+            keys.append(PyBytes::new(py, &key))?;
+            start = stop;
+        }
+    }
+    Ok((at, runs, keys))
+}
+
+/// Return the whole segments of some runs, their lines of a log's map, and their entries; see `plain_flushes.place_runs`.
+#[pyfunction]
+pub fn place_runs<'py>(
+    runs: &Bound<'py, PyList>,
+    segments: &Bound<'py, PyList>,
+    log: u32,
+    base: u32,
+) -> PyResult<(Bound<'py, PyList>, Py<PyBytes>, usize)> {
+    let py = runs.py();
+    if runs.len() != segments.len() {
+        return Err(PyValueError::new_err("not one segment for each run"));
+    }
+    let found = PyList::empty(py);
+    let mut lines: Vec<u8> = Vec::with_capacity(runs.len() * SPAN_BYTES);
+    let (mut base, mut entries) = (base as u64, 0usize);
+    for (item, segment) in runs.iter().zip(segments.iter()) {
+        let item = item.downcast_into::<PyTuple>()?;
+        let run = Run::of(&item)?;
+        let segment = segment.downcast_into::<PyTuple>()?;
+        let size_bytes: u64 = segment.get_item(0)?.extract()?;
+        let tail = segment.get_item(1)?.downcast_into::<PyBytes>()?;
+        let tail = tail.as_bytes();
+        let offset = u32::try_from(base).map_err(|_| PyOverflowError::new_err("an offset beyond a log"))?;
+        found.append(new_bytes(py, 8 + tail.len(), |out| {
+            out[..4].copy_from_slice(&log.to_le_bytes());
+            out[4..8].copy_from_slice(&offset.to_le_bytes());
+            out[8..].copy_from_slice(tail);
+            Ok(())
+        })?)?;
+        base += size_bytes;
+        entries += run.stop - run.start;
+        Span {
+            ledger: run.ledger,
+            first: run.id(run.start),
+            last: run.id(run.stop - 1),
+            entries: (run.stop - run.start) as u64,
+            size_bytes,
+        }
+        .put(&mut lines)?;
+    }
+    Ok((found, PyBytes::new(py, &lines).unbind(), entries))
+}
+
+struct Span {
+    ledger: i64,
+    first: i64,
+    last: i64,
+    entries: u64,
+    size_bytes: u64,
+}
+
+impl Span {
+    fn of(line: &[u8]) -> Span {
+        let number = |at: usize| i64::from_le_bytes(line[at..at + 8].try_into().unwrap());
+        Span {
+            ledger: number(0),
+            first: number(8),
+            last: number(16),
+            entries: u64::from(u32::from_le_bytes(line[24..28].try_into().unwrap())),
+            size_bytes: u64::from_le_bytes(line[28..36].try_into().unwrap()),
+        }
+    }
+
+    fn join(&mut self, other: &Span) -> PyResult<()> {
+        if other.first != NO_ENTRY {
+            self.first = if self.first == NO_ENTRY { other.first } else { self.first.min(other.first) };
+            self.last = self.last.max(other.last);
+        }
+        self.entries += other.entries;
+        let size_bytes = self.size_bytes.checked_add(other.size_bytes);
+        self.size_bytes = size_bytes.ok_or_else(|| PyOverflowError::new_err("too many bytes of a ledger"))?;
+        Ok(())
+    }
+
+    fn put(&self, out: &mut Vec<u8>) -> PyResult<()> {
+        let entries = u32::try_from(self.entries).map_err(|_| PyOverflowError::new_err("too many entries of a ledger"))?;
+        for number in [self.ledger, self.first, self.last] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&entries.to_le_bytes());
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        Ok(())
+    }
+}
+
+/// Sort lines of a log's map by ledger and join those of one ledger; see `plain_flushes.join_spans`.
+#[pyfunction]
+pub fn join_spans(py: Python<'_>, parts: Vec<Bound<'_, PyBytes>>) -> PyResult<Py<PyBytes>> {
+    let mut spans: Vec<Span> = Vec::with_capacity(parts.iter().map(|part| part.as_bytes().len()).sum::<usize>() / SPAN_BYTES);
+    for part in &parts {
+        let bytes = part.as_bytes();
+        if bytes.len() % SPAN_BYTES != 0 {
+            return Err(PyValueError::new_err("a line of a map ends early"));
+        }
+        spans.extend(bytes.chunks_exact(SPAN_BYTES).map(Span::of));
+    }
+    spans.sort_by_key(|span| span.ledger);
+    let mut out: Vec<u8> = Vec::with_capacity(spans.len() * SPAN_BYTES);
+    let mut spans = spans.into_iter();
+    if let Some(mut held) = spans.next() {
+        for span in spans {
+            if span.ledger == held.ledger {
+                held.join(&span)?;
+            } else {
+                held.put(&mut out)?;
+                held = span;
+            }
+        }
+        held.put(&mut out)?;
+    }
+    Ok(PyBytes::new(py, &out).unbind())
+}
 
 struct Run {
     ledger: i64,
@@ -41,11 +223,11 @@ impl Run {
     }
 
     fn id(&self, index: usize) -> i64 {
-        i64::from_ne_bytes(self.ids.bytes()[index * 8..index * 8 + 8].try_into().unwrap())
+        number_at(self.ids.bytes(), index)
     }
 
     fn place(&self, index: usize) -> i64 {
-        i64::from_ne_bytes(self.places.bytes()[index * 8..index * 8 + 8].try_into().unwrap())
+        number_at(self.places.bytes(), index)
     }
 }
 

@@ -258,7 +258,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(messages::message_columns, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::plain_heads, module)?)?;
     module.add_function(wrap_pyfunction!(deliveries::message_frames, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::ledger_runs, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::run_segments, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::place_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(flushes::join_spans, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::encode_runs, module)?)?;
     module.add_function(wrap_pyfunction!(flushes::merge_blocks, module)?)?;
     Ok(())

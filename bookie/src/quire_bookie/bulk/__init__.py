@@ -54,7 +54,14 @@ if TYPE_CHECKING:
         split_batch,
     )
     from quire_bookie.bulk.plain_deliveries import message_frames, plain_heads
-    from quire_bookie.bulk.plain_flushes import encode_runs, merge_blocks, run_segments
+    from quire_bookie.bulk.plain_flushes import (
+        encode_runs,
+        join_spans,
+        ledger_runs,
+        merge_blocks,
+        place_runs,
+        run_segments,
+    )
     from quire_bookie.bulk.plain_messages import join_batch, join_payloads, message_columns
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
 else:
@@ -74,6 +81,8 @@ else:
     encode_stored, split_batch = _stored.encode_stored, _stored.split_batch
     _flushes = _steps if hasattr(_steps, "run_segments") else plain_flushes
     encode_runs, merge_blocks, run_segments = _flushes.encode_runs, _flushes.merge_blocks, _flushes.run_segments
+    _ledgers = _steps if hasattr(_steps, "ledger_runs") else plain_flushes
+    join_spans, ledger_runs, place_runs = _ledgers.join_spans, _ledgers.ledger_runs, _ledgers.place_runs
     _batches = _steps if hasattr(_steps, "check_batch") else plain_adds
     check_batch, count_batch = _batches.check_batch, _batches.count_batch
     _messages = _steps if hasattr(_steps, "join_batch") else plain_messages
@@ -101,9 +110,12 @@ __all__ = [
     "encode_stored",
     "join_batch",
     "join_payloads",
+    "join_spans",
+    "ledger_runs",
     "merge_blocks",
     "message_columns",
     "message_frames",
+    "place_runs",
     "plain_heads",
     "read_replies",
     "row_replies",

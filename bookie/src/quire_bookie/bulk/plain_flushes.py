@@ -7,8 +7,10 @@ one index block with ascending ids, of which those from index `start` up to and 
 
 import struct
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS, PLACE_SIZE_MASK
 from quire_bookie.crc import crc32c
@@ -28,6 +30,86 @@ _SEGMENT = struct.Struct("<IIBBBB")
 _FORM = struct.Struct("<BBBB")
 _U32 = struct.Struct("<I")
 _RECORD_TAIL = struct.Struct("<Iqq")
+_BLOCK_SHIFT = 8
+_BLOCK_KEY = struct.Struct(">cqIHB")
+_SEGMENT_HEAD = struct.Struct("<II")
+_SPAN = struct.Struct("<qqqIQ")
+_NO_ENTRY = -1
+
+
+def ledger_runs(
+    held: Mapping[Any, Any], ledgers: Sequence[int], at: int, runs_max: int
+) -> tuple[int, list[FlushRun], list[bytes]]:
+    """Return the runs of the ledgers from index `at` on, the keys of their index blocks, and the next index.
+
+    `held`: what a half of the write cache has of each ledger (`storage.write_cache.LedgerEntries`). Ledgers that it
+    does not have, or that were deleted, have no runs. Stops after the ledger with which there are `runs_max` runs.
+    """
+    runs: list[FlushRun] = []
+    keys: list[bytes] = []
+    while at < len(ledgers) and len(runs) < runs_max:
+        ledger = ledgers[at]
+        at += 1
+        entries = held.get(ledger)
+        if entries is None or entries.info.deleted:
+            continue
+        ids, places = entries.in_order()
+        if not ids:
+            raise ValueError("a ledger without entries")
+        start, count = 0, len(ids)
+        while start < count:
+            block = ids[start] >> _BLOCK_SHIFT
+            stop = bisect_left(ids, (block + 1) << _BLOCK_SHIFT, start)
+            runs.append((ledger, ids, places, start, stop))
+            keys.append(_BLOCK_KEY.pack(b"b", ledger, block >> 24 & 0xFFFFFFFF, block >> 8 & 0xFFFF, block & 0xFF))
+            start = stop
+    return at, runs, keys
+
+
+def place_runs(
+    runs: list[FlushRun], segments: list[tuple[int, bytes]], log: int, base: int
+) -> tuple[list[bytes], bytes, int]:
+    """Return the index segments of runs whose records follow each other in `log` from the offset `base` on.
+
+    Also their lines of the log's map, one for each run, and the number of their entries. `segments`: see
+    `run_segments`. OverflowError if a record begins beyond 4 GiB.
+    """
+    placed: list[bytes] = []
+    lines: list[bytes] = []
+    total = 0
+    for (ledger, ids, _places, start, stop), (size_bytes, tail) in zip(runs, segments, strict=True):
+        if base > 0xFFFFFFFF:
+            raise OverflowError("an offset beyond a log")
+        placed.append(_SEGMENT_HEAD.pack(log, base) + tail)
+        lines.append(_SPAN.pack(ledger, ids[start], ids[stop - 1], stop - start, size_bytes))
+        base += size_bytes
+        total += stop - start
+    return placed, b"".join(lines), total
+
+
+def join_spans(parts: list[bytes]) -> bytes:
+    """Sort lines of a log's map by ledger, and join those of the same ledger. ValueError if a line ends early."""
+    lines = sorted((line for part in parts for line in _spans_in(part)), key=itemgetter(0))
+    joined: list[list[int]] = []
+    for ledger, first, last, entries, size_bytes in lines:
+        if not joined or joined[-1][0] != ledger:
+            joined.append([ledger, first, last, entries, size_bytes])
+            continue
+        known = joined[-1]
+        if first != _NO_ENTRY:
+            known[1] = first if known[1] == _NO_ENTRY else min(known[1], first)
+            known[2] = max(known[2], last)
+        known[3] += entries
+        known[4] += size_bytes
+        if known[3] > 0xFFFFFFFF:
+            raise OverflowError("too many entries of a ledger")
+    return b"".join([_SPAN.pack(*line) for line in joined])
+
+
+def _spans_in(part: bytes) -> list[tuple[int, int, int, int, int]]:
+    if len(part) % _SPAN.size:
+        raise ValueError("a line of a map ends early")
+    return list(_SPAN.iter_unpack(part))
 
 
 def run_segments(runs: list[FlushRun], kept: list[Buffer], bytes_max: int) -> list[tuple[int, bytes]]:

@@ -6,19 +6,18 @@ entry. A crash between two parts loses nothing: the journal still has the entrie
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
-from quire_bookie.bulk import merge_blocks
+from quire_bookie.bulk import ledger_runs, merge_blocks
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.env.index_store import IndexStore
 from quire_bookie.errors import DamagedError, DiskFullError
 from quire_bookie.limits import ENTRY_LOG_STRETCH_BYTES
 from quire_bookie.model import LedgerId
 from quire_bookie.storage.flush_pace import FlushPace
-from quire_bookie.storage.formats.block_index import merge_encoded, segment_head
-from quire_bookie.storage.formats.index_keys import BLOCK_SHIFT, block_key, state_key
+from quire_bookie.storage.formats.block_index import merge_encoded
+from quire_bookie.storage.formats.index_keys import state_key
 from quire_bookie.storage.formats.log_format import RECORD_HEADER_BYTES
 from quire_bookie.storage.index.index_commits import IndexCommits
 from quire_bookie.storage.ledgers.ledger_states import LedgerInfo, encode_state
@@ -54,7 +53,8 @@ class Flush:
         self._logs = logs
         self._pace = pace
         self._state_puts: list[tuple[bytes, bytes]] = []
-        self._segments: dict[bytes, bytes] = {}
+        self._segments: list[bytes] = []
+        """The new segments of each block, in order of their keys."""
         self._unread: list[bytes] = []
         """Keys of blocks whose old values are not requested yet."""
         self._olds: list[asyncio.Task[_OldValues]] = []
@@ -90,32 +90,12 @@ class Flush:
 
     async def _append(self, index: IndexStore) -> None:
         await self._append_states()
-        held = self._half.ledgers
-        runs: list[FlushRun] = []
-        keys: list[bytes] = []
-        add, add_key = runs.append, keys.append
-        for ledger in self._ledgers:
-            entries = held.get(ledger)
-            if entries is None or entries.info.deleted:
-                continue
-            ids, places = entries.in_order()
-            at, count = 0, len(ids)
-            last = ids[-1] >> BLOCK_SHIFT
-            while at < count:
-                block = ids[at] >> BLOCK_SHIFT
-                end = count if block == last else bisect_left(ids, (block + 1) << BLOCK_SHIFT, at)
-                add((ledger, ids, places, at, end))
-                add_key(block_key(ledger, block))
-                at = end
-            if len(runs) >= RUNS_PER_YIELD:
-                self._unread += keys
-                self._read_old_values(index, KEYS_PER_GET)
-                await self._append_runs(runs, keys)
-                runs.clear()
-                keys.clear()
-        self._unread += keys
-        self._read_old_values(index, 1)
-        await self._append_runs(runs, keys)
+        ledgers, at = list(self._ledgers), 0
+        while at < len(ledgers):
+            at, runs, keys = ledger_runs(self._half.ledgers, ledgers, at, RUNS_PER_YIELD)
+            self._unread += keys
+            self._read_old_values(index, KEYS_PER_GET if at < len(ledgers) else 1)
+            await self._append_runs(runs)
 
     def _read_old_values(self, index: IndexStore, keys_min: int) -> None:
         """Request the values that `_merge` needs, if `keys_min` are known. Under the write lock they do not change."""
@@ -142,48 +122,45 @@ class Flush:
             if number % STATES_PER_YIELD == 0 and self._pace.turn_is_due():
                 await asyncio.sleep(0)
 
-    async def _append_runs(self, runs: list[FlushRun], keys: list[bytes]) -> None:
-        """Append the entries of some blocks with these keys, in stretches of as many blocks as fit."""
+    async def _append_runs(self, runs: list[FlushRun]) -> None:
+        """Append the entries of some blocks, in stretches of as many blocks as fit."""
         done = 0
         while done < len(runs):
             part = runs[done:]
             segments = self._half.segments_of(part, ENTRY_LOG_STRETCH_BYTES)
             assert len(segments) <= len(part)
             if segments:
-                await self._append_stretch(part[: len(segments)], keys[done : done + len(segments)], segments)
+                self._segments += await self._append_stretch(part[: len(segments)], segments)
             else:
-                await self._append_large(part[0], keys[done])
+                self._segments.append(await self._append_large(part[0]))
             done += len(segments) or 1
 
-    async def _append_large(self, run: FlushRun, key: bytes) -> None:
-        """Append the entries of one block that is larger than a stretch."""
+    async def _append_large(self, run: FlushRun) -> bytes:
+        """Append the entries of one block that is larger than a stretch. Return its segments."""
         ledger, ids, places, start, stop = run
         sizes = self._half.sizes(places[start:stop])
+        placed: list[bytes] = []
         at = 0
         while at < len(sizes):
             end = _stretch_end(sizes, at)
             part = [(ledger, ids, places, start + at, start + end)]
-            await self._append_stretch(part, [key], self._half.segments_of(part, _NO_BOUND))
+            placed += await self._append_stretch(part, self._half.segments_of(part, _NO_BOUND))
             at = end
+        return b"".join(placed)
 
-    async def _append_stretch(self, runs: list[FlushRun], keys: list[bytes], segments: list[tuple[int, bytes]]) -> None:
+    async def _append_stretch(self, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> list[bytes]:
+        """Append the entries of some runs. Return the index segment of each."""
         size = sum([each[0] for each in segments])
         writer = await self._logs.writer_for(size)
-        first, log, known = writer.append_runs(runs, segments, self._half, size), writer.log, self._segments
-        base = first
-        for key, (size, tail) in zip(keys, segments, strict=True):
-            segment = segment_head(log, base) + tail
-            known[key] = known[key] + segment if key in known else segment
-            base += size
-        assert base == writer.offset, "the segments cover the stretch"
-        entries = sum([stop - start for _ledger, _ids, _places, start, stop in runs])
+        placed, entries = writer.append_runs(runs, segments, self._half, size)
         self.entries += entries
         self._pace.appended(entries)
-        self.record_bytes += base - first
+        self.record_bytes += size
         if writer.has_piece:
             await self._logs.write_out(writer)
         if self._pace.turn_is_due():
             await asyncio.sleep(0)
+        return placed
 
     async def _merge(self) -> list[tuple[bytes, bytes]]:
         merged: list[tuple[bytes, bytes]] = []
@@ -191,19 +168,25 @@ class Flush:
             part, olds, lost = await reading
             for at in range(0, len(part), KEYS_PER_MERGE):
                 some = slice(at, at + KEYS_PER_MERGE)
-                merged += self._merged(part[some], olds[some], lost[some])
+                fresh = self._segments[len(merged) : len(merged) + len(part[some])]
+                merged += _merged(part[some], olds[some], lost[some], fresh)
                 if self._pace.turn_is_due():
                     await asyncio.sleep(0)
         self._olds = []
         assert len(merged) == len(self._segments), "each block is merged once"
         return merged
 
-    def _merged(self, keys: list[bytes], olds: list[bytes | None], lost: list[bool]) -> Iterator[tuple[bytes, bytes]]:
-        fresh = [self._segments[key] for key in keys]
-        for at, value in enumerate(merge_blocks(keys, olds, fresh)):
+
+def _merged(
+    keys: list[bytes], olds: list[bytes | None], lost: list[bool], fresh: list[bytes]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Return the keys and new values of some blocks."""
+    values = merge_blocks(keys, olds, fresh)
+    if None in values or True in lost:
+        for at, value in enumerate(values):
             if value is None or lost[at]:
-                value = merge_encoded(keys[at], olds[at], fresh[at], lost=lost[at])
-            yield keys[at], value
+                values[at] = merge_encoded(keys[at], olds[at], fresh[at], lost=lost[at])
+    return zip(keys, cast(list[bytes], values), strict=True)
 
 
 def _stretch_end(sizes: Sequence[int], start: int) -> int:

@@ -261,15 +261,15 @@ class LedgerStorage(Generic[M]):
         """Invalidate cached reads of ids that were stored before."""
         info.rewrites += 1
         self._read_cache.forget(info.ledger_id, first, last)
-        self._cache.active.ledgers[info.ledger_id].note_rewritten(first, last)
+        self._cache.active.note_rewritten(info.ledger_id, first, last)
 
     def _forget_rewritten(self, half: CacheHalf) -> None:
         """Invalidate older copies that a read-ahead may have cached: the half no longer shadows the read cache."""
-        for ledger, held in half.ledgers.items():
-            if held.rewritten is not None:
-                first, last = held.rewritten
+        for ledger, (first, last) in half.rewritten.items():
+            held = half.ledgers.get(ledger)
+            if held is not None:  # not deleted meanwhile
                 held.info.rewrites += 1
-                self._read_cache.forget(ledger, EntryId(first), EntryId(last))
+                self._read_cache.forget(ledger, first, last)
 
     @property
     def write_cache_bytes(self) -> int:

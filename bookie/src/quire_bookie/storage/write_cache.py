@@ -37,20 +37,13 @@ LEDGER_OVERHEAD_BYTES: Final = 700
 class LedgerEntries:
     """The entries of one ledger in one half. `ids` ascends; later entries at or below its end are `strays`."""
 
-    __slots__ = ("ids", "info", "places", "rewritten", "strays")
+    __slots__ = ("ids", "info", "places", "strays")
 
     def __init__(self, info: LedgerInfo) -> None:
         self.info = info
         self.ids = array("q")
         self.places = array("q")
         self.strays: dict[int, int] = {}
-        self.rewritten: tuple[int, int] | None = None
-        """First and last of the ids that were stored before; the range may include ids that were not."""
-
-    def note_rewritten(self, first: int, last: int) -> None:
-        """Record ids that were stored before: cached reads of them are outdated once this half is flushed."""
-        known = self.rewritten
-        self.rewritten = (first, last) if known is None else (min(first, known[0]), max(last, known[1]))
 
     def append(self, first: int, places: Sequence[int]) -> None:
         """Add entries above all others, from `first` on."""
@@ -105,9 +98,16 @@ class CacheHalf:
         self._kept: list[Buffer] = []
         self._kept_bytes = 0
         self.ledgers: dict[LedgerId, LedgerEntries] = {}
+        self.rewritten: dict[LedgerId, tuple[EntryId, EntryId]] = {}
+        """First and last of the ids that were stored before; the range may include ids that were not."""
         self.charged_bytes = 0
         self.entries = 0
         self.payload_bytes = 0
+
+    def note_rewritten(self, ledger: LedgerId, first: EntryId, last: EntryId) -> None:
+        """Record ids that were stored before: cached reads of them are outdated once this half is flushed."""
+        known = self.rewritten.get(ledger, (first, last))
+        self.rewritten[ledger] = min(first, known[0]), max(last, known[1])
 
     def add(self, info: LedgerInfo, run: Run) -> None:
         """Add a run. Cannot fail."""

@@ -23,9 +23,11 @@ from quire_bookie.storage.formats.block_index import (
     segment_head,
 )
 from quire_bookie.storage.formats.index_keys import block_key
+from quire_bookie.storage.ledgers.ledger_states import LedgerInfo
+from quire_bookie.storage.write_cache import LedgerEntries
 from tests.support.bulk_steps import both
 
-BOTH = both(plain_flushes, "run_segments", "encode_runs", "merge_blocks")
+BOTH = both(plain_flushes, "run_segments", "encode_runs", "merge_blocks", "ledger_runs", "place_runs", "join_spans")
 NO_BOUND = 1 << 62
 KEY = block_key(LedgerId(5), 3)
 
@@ -224,3 +226,117 @@ def test_a_first_value_is_merged_and_a_damaged_one_is_left_to_the_block_index(st
     assert steps.merge_blocks([b"another key"], [value], [fresh]) == [None]
     with pytest.raises(ValueError):
         steps.merge_blocks([KEY], [], [fresh])
+
+
+held_ids = st.lists(st.integers(0, 1 << 20) | st.integers((1 << 62) - 3, (1 << 62) - 1), min_size=1, max_size=30)
+
+
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.integers(0, (1 << 63) - 1), held_ids, max_size=8), st.integers(1, 5), st.data())
+def test_the_runs_of_ledgers_have_each_entry_once_in_the_block_of_its_key(
+    steps: ModuleType, ids_of: dict[int, list[int]], runs_max: int, data: st.DataObject
+) -> None:
+    held: dict[LedgerId, LedgerEntries] = {}
+    for ledger, ids in ids_of.items():
+        each = held[LedgerId(ledger)] = LedgerEntries(LedgerInfo(LedgerId(ledger), b""))
+        for number, entry in enumerate(ids):  # the later copy of an id wins
+            if not each.ids or entry > each.ids[-1]:
+                each.append(entry, (number,))
+            else:
+                each.strays[entry] = number
+    gone = set(data.draw(st.lists(st.sampled_from(sorted(ids_of)), unique=True))) if ids_of else set()
+    for ledger in gone:
+        held[LedgerId(ledger)].info.deleted = True
+    ledgers = sorted({*ids_of, 7})  # one may have no entries
+    found: dict[int, dict[int, int]] = {}
+    at = 0
+    while at < len(ledgers):
+        before = at
+        at, runs, keys = steps.ledger_runs(held, ledgers, at, runs_max)
+        assert before < at <= len(ledgers) and len(runs) == len(keys)
+        fewer = plain_flushes.ledger_runs(held, ledgers, before, runs_max)
+        assert (at, [run[3:] for run in runs], keys) == (fewer[0], [run[3:] for run in fewer[1]], fewer[2])
+        for (ledger, ids, places, start, stop), key in zip(runs, keys, strict=True):
+            part = ids[start:stop]
+            assert part and {block_key(LedgerId(ledger), entry >> 8) for entry in part} == {key}
+            assert not found.setdefault(ledger, {}).keys() & set(part)
+            found[ledger].update(zip(part, places[start:stop], strict=True))
+    assert found == {
+        ledger: {entry: number for number, entry in enumerate(ids)}
+        for ledger, ids in ids_of.items()
+        if ledger not in gone
+    }
+
+
+@BOTH
+def test_a_ledger_without_entries_and_a_wrong_index_are_errors(steps: ModuleType) -> None:
+    held = {1: LedgerEntries(LedgerInfo(LedgerId(1), b""))}
+    with pytest.raises(ValueError):
+        steps.ledger_runs(held, [1], 0, 5)
+    assert steps.ledger_runs(held, [1], 1, 5) == (1, [], [])
+    assert steps.ledger_runs(held, [1], 0, 0) == (0, [], [])
+
+
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(st.lists(blocks(), max_size=6), st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 32) - (1 << 27)))
+def test_placed_runs_have_the_segments_of_their_offsets_and_the_lines_of_a_map(
+    steps: ModuleType, found: list[tuple[int, list[int], list[int]]], log: int, base: int
+) -> None:
+    runs, _chunks, kept = stored(found)
+    segments = plain_flushes.run_segments(runs, kept, NO_BOUND)
+    placed, lines, entries = steps.place_runs(runs, segments, log, base)
+    expected = b""
+    for (ledger, ids, sizes), segment, (_size, tail) in zip(found, placed, segments, strict=True):
+        size_bytes = sum(sizes) + 24 * len(sizes)
+        assert segment == segment_head(log, base) + tail
+        expected += log_format.map_line(LedgerId(ledger), EntryId(ids[0]), EntryId(ids[-1]), len(ids), size_bytes)
+        base += size_bytes
+    assert (lines, entries) == (expected, sum(len(ids) for _ledger, ids, _sizes in found))
+
+
+@BOTH
+def test_runs_without_segments_or_beyond_a_log_are_refused(steps: ModuleType) -> None:
+    runs = [run_of([1], [place(0, 5)]), run_of([2], [place(5, 5)], 78)]
+    segments = plain_flushes.run_segments(runs, [], NO_BOUND)
+    with pytest.raises(ValueError):
+        steps.place_runs(runs, segments[:1], 1, 0)
+    with pytest.raises(OverflowError):
+        steps.place_runs(runs, segments, 1, (1 << 32) - 1)
+
+
+spans = st.tuples(
+    st.integers(0, 5),
+    st.just((-1, -1, 0)) | st.tuples(st.integers(0, 99), st.integers(100, 199), st.integers(1, 9)),
+    st.integers(0, 1 << 40),
+)
+
+
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(spans, max_size=6), max_size=5))
+def test_joined_lines_count_as_the_maps_of_the_log_do(
+    steps: ModuleType, drawn: list[list[tuple[int, tuple[int, int, int], int]]]
+) -> None:
+    counted: log_format.LedgerMap = {}
+    parts: list[bytes] = []
+    for part in drawn:
+        lines = b""
+        for number, (first, last, entries), size_bytes in part:
+            one = LedgerId(number), EntryId(first), EntryId(last), entries, size_bytes
+            log_format.note_entries(counted, *one)
+            lines += log_format.map_line(*one)
+        parts.append(lines)
+    assert steps.join_spans(parts) == log_format.map_lines(counted)
+
+
+@BOTH
+def test_a_line_that_ends_early_or_counts_too_much_is_refused(steps: ModuleType) -> None:
+    line = log_format.map_line(LedgerId(1), EntryId(0), EntryId(9), (1 << 32) - 1, 5)
+    assert steps.join_spans([]) == b""
+    assert steps.join_spans([line]) == line
+    with pytest.raises(ValueError):
+        steps.join_spans([line[:-1]])
+    with pytest.raises(OverflowError):
+        steps.join_spans([line, line])

@@ -228,8 +228,8 @@ async def test_of_two_copies_with_lost_ages_neither_is_taken_for_the_newer_one()
 async def test_logs_without_ages_are_ordered_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = log_format.encode_map
 
-    def without_ages(spans: log_format.LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
-        return encode(spans, previous)
+    def without_ages(lines: bytes, previous: int, ages: AgeTable | None = None) -> bytes:
+        return encode(lines, previous)
 
     store = await open_store()
     with monkeypatch.context() as before:

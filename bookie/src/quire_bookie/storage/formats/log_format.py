@@ -26,7 +26,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.crc import crc32c
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import DamagedError
@@ -134,13 +133,22 @@ def record_size(head: Buffer) -> int:
     return int(_RECORD.unpack_from(head)[1]) + RECORD_HEADER_BYTES
 
 
-def encode_map(spans: LedgerMap, previous: int, ages: AgeTable | None = None) -> bytes:
-    """Encode the body of a footer or a map record."""
-    pack = _MAP_LINE.pack
-    lines = b"".join(
-        pack(ledger, span.first, span.last, span.entries, span.size_bytes) for ledger, span in sorted(spans.items())
+def encode_map(lines: bytes, previous: int, ages: AgeTable | None = None) -> bytes:
+    """Encode the body of a footer or a map record. `lines`: those of its ledgers, ascending, one for each ledger."""
+    count = len(lines) // _MAP_LINE.size
+    return _MAP_HEAD.pack(previous, count) + lines + (b"" if ages is None else encode_ages(ages))
+
+
+def map_line(ledger: LedgerId, first: EntryId, last: EntryId, entries: int, size_bytes: int) -> bytes:
+    """Encode the line of a ledger in a map."""
+    return _MAP_LINE.pack(ledger, first, last, entries, size_bytes)
+
+
+def map_lines(spans: LedgerMap) -> bytes:
+    """Encode the lines of a map."""
+    return b"".join(
+        map_line(ledger, span.first, span.last, span.entries, span.size_bytes) for ledger, span in sorted(spans.items())
     )
-    return _MAP_HEAD.pack(previous, len(spans)) + lines + (b"" if ages is None else encode_ages(ages))
 
 
 def decode_map(body: Buffer, path: str, offset: int) -> tuple[LedgerMap, int]:
@@ -168,37 +176,6 @@ def merge_map(into: LedgerMap, other: LedgerMap) -> None:
     """Add the counts of `other` to `into`."""
     for ledger, span in other.items():
         note_entries(into, ledger, span.first, span.last, span.entries, span.size_bytes)
-
-
-def move_map(into: LedgerMap, other: LedgerMap) -> None:
-    """Add the counts of `other` to `into` as `merge_map` does; `other` must not be used afterwards."""
-    if not into:
-        into.update(other)
-        return
-    get, missing = into.get, NO_ENTRY
-    for ledger, span in other.items():  # `note_entries` without its calls: a flush has up to a million ledgers
-        known = get(ledger)
-        if known is None:
-            into[ledger] = span
-            continue
-        if span.first != missing:
-            if span.last > known.last:
-                known.last = span.last
-            if span.first < known.first or known.first == missing:
-                known.first = span.first
-        known.entries += span.entries
-        known.size_bytes += span.size_bytes
-
-
-def note_runs(spans: LedgerMap, runs: list[FlushRun], segments: list[tuple[int, bytes]]) -> None:
-    """Count the entries of some runs; `segments` has the bytes of their records."""
-    ledger: LedgerId
-    ids: Sequence[EntryId]  # declared, not converted: calls of the types would take a third of the time
-    for (ledger, ids, _places, start, stop), (size_bytes, _tail) in zip(runs, segments, strict=True):  # type: ignore[assignment]
-        if ledger in spans:
-            note_entries(spans, ledger, ids[start], ids[stop - 1], stop - start, size_bytes)
-        else:
-            spans[ledger] = LedgerSpan(ids[start], ids[stop - 1], stop - start, size_bytes)
 
 
 def note_entries(

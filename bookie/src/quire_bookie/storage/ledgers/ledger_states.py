@@ -330,7 +330,7 @@ class LedgerStates:
 
     def end_flush(self, ledgers: Iterable[LedgerId]) -> None:
         """Unpin those states of `begin_flush` that belong to `ledgers`: they are durable now."""
-        for ledger in ledgers:
+        for ledger in ledgers if self._flushing else ():
             info = self._flushing.pop(ledger, None)
             if info is not None:
                 info.dirty = ledger in self._dirty

@@ -13,6 +13,7 @@ from mmap import mmap
 from typing import Protocol
 
 from quire_bookie import limits
+from quire_bookie.bulk import join_spans, place_runs
 from quire_bookie.bulk.plain_flushes import FlushRun
 from quire_bookie.env.disk import Disk, DiskFile
 from quire_bookie.errors import DamagedError
@@ -63,13 +64,14 @@ class LogWriter:
         self.age = 0
         """The age of appended records without an explicit age: see `log_ages`."""
         self._header = header
-        self._spans = spans
+        self._spans = _SpanParts(log_format.map_lines(spans))
         self.committed = state
         self.salt = log_format.salt_of(header)
         self._begin()
 
     def _begin(self) -> None:
-        self._fresh: LedgerMap = {}
+        self._fresh: list[bytes] = []
+        """Lines of the map of what was appended since the last commit, in any order."""
         self._fresh_ages: list[AgeRun] = []
         self._window = LogWindow(self.committed.durable_bytes)
         if self.offset == 0:
@@ -102,7 +104,7 @@ class LogWriter:
     @property
     def is_empty(self) -> bool:
         """Whether the log holds no record yet."""
-        return not self._spans and not self._fresh
+        return not self._spans.parts and not self._fresh
 
     def append(
         self,
@@ -119,23 +121,25 @@ class LogWriter:
         self._note_age(base, self.age if age is None else age)
         self._window.add(b"".join(records))
         assert self.offset == base + size_bytes
-        log_format.note_entries(self._fresh, ledger, first, last, entries, size_bytes)
+        self._fresh.append(log_format.map_line(ledger, first, last, entries, size_bytes))
         return base
 
     def append_runs(
         self, runs: list[FlushRun], segments: list[tuple[int, bytes]], source: RecordSource, size_bytes: int
-    ) -> int:
-        """Queue the records of entries that `source` holds, `size_bytes` in total. Return the offset of the first.
+    ) -> tuple[list[bytes], int]:
+        """Queue the records of entries that `source` holds, `size_bytes` in total.
 
-        `segments`: the bytes of each run's records, and their index segments (see `bulk.run_segments`).
+        `segments`: the bytes of each run's records, and their index segments (see `bulk.run_segments`). Return the
+        segments with their positions in this log, and the number of entries.
         """
         base = self.offset
         self._note_age(base, self.age)
         memory, at = self._window.reserve(size_bytes)
         end = source.write_runs(memory, at, self.salt, runs)
         assert end == at + size_bytes
-        log_format.note_runs(self._fresh, runs, segments)
-        return base
+        placed, lines, entries = place_runs(runs, segments, self.log, base)
+        self._fresh.append(lines)
+        return placed, entries
 
     def append_state(self, ledger: LedgerId, state: bytes, age: int | None = None) -> None:
         """Queue a record of a ledger's state."""
@@ -170,7 +174,7 @@ class LogWriter:
         footer = self.offset
         if self._chain < FOOTER_CHAIN_MAX:
             ages = AgeTable(self._fresh_ages, self.committed.pointer)
-            body = log_format.encode_map(self._fresh, self.committed.pointer, ages)
+            body = log_format.encode_map(self._joined(), self.committed.pointer, ages)
         else:
             ages = AgeTable([*self._known_ages, *self._fresh_ages], self._ages_before)
             body = log_format.encode_map(self._whole(), 0, ages)
@@ -190,11 +194,14 @@ class LogWriter:
         await self._writes.finish(self._window, size, self.writes_at_once)
         return replace(self.committed, durable_bytes=size, pointer=map_offset, sealed=True)
 
-    def _whole(self) -> LedgerMap:
-        whole: LedgerMap = {}
-        log_format.merge_map(whole, self._spans)
-        log_format.merge_map(whole, self._fresh)
-        return whole
+    def _joined(self) -> bytes:
+        """Return the lines of what was appended since the last commit, ascending."""
+        self._fresh = [join_spans(self._fresh)] if self._fresh else []
+        return b"".join(self._fresh)
+
+    def _whole(self) -> bytes:
+        """Return the lines of everything in the log, ascending."""
+        return join_spans([*self._spans.parts, *self._fresh])
 
     def commit(self, state: LogState) -> None:
         """Continue after `state`, which the index has."""
@@ -206,7 +213,7 @@ class LogWriter:
         else:
             self._chain = 1
             self._known_ages, self._ages_before = [], state.pointer
-        log_format.move_map(self._spans, self._fresh)
+        self._spans.add(self._joined())
         self.committed = state
         self._begin()
 
@@ -229,6 +236,27 @@ class LogWriter:
 
     def _pad(self, alignment: int, keep_bytes: int) -> None:
         self._window.add(bytes(log_format.padding_to(self.offset + keep_bytes, alignment)))
+
+
+class _SpanParts:
+    """The lines of a log's map in parts, each ascending.
+
+    A flush adds a part. Parts of similar size are joined, so that a line is joined a few times in all, although a log
+    of a million ledgers gets thousands of parts.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, lines: bytes) -> None:
+        self.parts = [lines] if lines else []
+
+    def add(self, lines: bytes) -> None:
+        """Add a part."""
+        parts = self.parts
+        while lines and parts and len(parts[-1]) <= 2 * len(lines):
+            lines = join_spans([parts.pop(), lines])
+        if lines:
+            parts.append(lines)
 
 
 class LogFiles:

@@ -96,7 +96,7 @@ spans = st.dictionaries(
 @settings(deadline=None)
 @given(spans, st.integers(0, 2**63 - 1))
 def test_a_map_round_trips(ledgers: log_format.LedgerMap, previous: int) -> None:
-    body = log_format.encode_map(ledgers, previous)
+    body = log_format.encode_map(log_format.map_lines(ledgers), previous)
     assert log_format.decode_map(body, PATH, 0) == (ledgers, previous)
     with pytest.raises(DamagedError):
         log_format.decode_map(body[:-1], PATH, 0)
