@@ -71,7 +71,7 @@ class LogWriter:
 
     def _begin(self) -> None:
         self._fresh: list[bytes] = []
-        """Lines of the map of what was appended since the last commit, in any order."""
+        """Lines of the map of the records since the last commit, in any order."""
         self._fresh_ages: list[AgeRun] = []
         self._window = LogWindow(self.committed.durable_bytes)
         if self.offset == 0:
@@ -195,7 +195,7 @@ class LogWriter:
         return replace(self.committed, durable_bytes=size, pointer=map_offset, sealed=True)
 
     def _joined(self) -> bytes:
-        """Return the lines of what was appended since the last commit, ascending."""
+        """Return the lines of the records since the last commit, ascending."""
         self._fresh = [join_spans(self._fresh)] if self._fresh else []
         return b"".join(self._fresh)
 
