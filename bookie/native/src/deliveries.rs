@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-const MESSAGES_MAX: u32 = (1 << 14) - 1;
+pub const MESSAGES_MAX: u32 = (1 << 14) - 1;
 const BROKER_MAGIC: [u8; 2] = [0x0e, 0x02];
 const COMMAND: [u8; 3] = [0x08, 0x09, 0x4a];
 
@@ -52,7 +52,7 @@ pub fn plain_heads<'py>(
     Ok((counts, keys))
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         out.push(value as u8 & 0x7f | 0x80);
         value >>= 7;
@@ -60,7 +60,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn varint_bytes(value: u64) -> usize {
+pub fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
@@ -74,7 +74,7 @@ struct Head {
 }
 
 /// A number of 64 bits, signed or not, as the encoding has it.
-fn number(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub fn number(value: &Bound<'_, PyAny>) -> PyResult<u64> {
     value.extract::<i64>().map(|number| number as u64).or_else(|_| value.extract())
 }
 

@@ -12,6 +12,7 @@ mod fields;
 mod flushes;
 mod messages;
 mod reads;
+mod sends;
 
 use buffers::{new_bytes, Buffer};
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -249,6 +250,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(add_replies, module)?)?;
     module.add_function(wrap_pyfunction!(store_entries, module)?)?;
     module.add_function(wrap_pyfunction!(encode_body, module)?)?;
+    module.add_function(wrap_pyfunction!(sends::take_sends, module)?)?;
+    module.add_function(wrap_pyfunction!(sends::encode_receipts, module)?)?;
     module.add_function(wrap_pyfunction!(reads::take_reads, module)?)?;
     module.add_function(wrap_pyfunction!(reads::check_records, module)?)?;
     module.add_function(wrap_pyfunction!(reads::read_replies, module)?)?;

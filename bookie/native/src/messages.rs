@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-const CHECKSUM_MAGIC: [u8; 2] = [0x0e, 0x01];
+pub const CHECKSUM_MAGIC: [u8; 2] = [0x0e, 0x01];
 const BROKER_MAGIC: [u8; 2] = [0x0e, 0x02];
 const HEAD_BYTES: usize = 10;
 const TIME_MS_MAX: u64 = 253_402_300_799_999;
@@ -137,7 +137,7 @@ pub fn peeked(entry: &[u8]) -> Option<(Metadata<'_>, &[u8], usize)> {
 }
 
 /// Decode the metadata of an entry with a valid checksum, and return where its payload begins.
-fn opened(entry: &[u8]) -> Option<(Metadata<'_>, usize)> {
+pub fn opened(entry: &[u8]) -> Option<(Metadata<'_>, usize)> {
     let (found, body, end) = peeked(entry)?;
     let checksum = u32::from_be_bytes(body[2..6].try_into().unwrap());
     (crc32c::crc32c(&body[6..]) == checksum).then_some((found, entry.len() - body.len() + end))

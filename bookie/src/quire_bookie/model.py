@@ -18,6 +18,9 @@ BookieId = NewType("BookieId", str)
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that the receiver must not change. A memoryview may keep a larger buffer alive: account for that."""
 
+new_tuple = tuple.__new__
+"""Makes a NamedTuple of a class and all its fields, at half the cost of calling the class: for one made per message."""
+
 NO_ENTRY = EntryId(-1)
 """LAC and last entry of a ledger without confirmed entries. As the id of a read: the last entry that the bookie has."""
 

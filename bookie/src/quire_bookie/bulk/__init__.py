@@ -16,6 +16,7 @@ from quire_bookie.bulk import (
     plain_flushes,
     plain_messages,
     plain_reads,
+    plain_sends,
 )
 
 
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     )
     from quire_bookie.bulk.plain_messages import join_batch, join_payloads, message_columns
     from quire_bookie.bulk.plain_reads import batch_bodies, check_records, read_replies, take_reads
+    from quire_bookie.bulk.plain_sends import encode_receipts, take_sends
 else:
     _steps = _chosen()
     add_replies, encode_body = _steps.add_replies, _steps.encode_body
@@ -91,6 +93,8 @@ else:
     _deliveries = _steps if hasattr(_steps, "message_frames") else plain_deliveries
     message_frames, plain_heads = _deliveries.message_frames, _deliveries.plain_heads
     take_acks = (_steps if hasattr(_steps, "take_acks") else plain_acks).take_acks
+    _sends = _steps if hasattr(_steps, "take_sends") else plain_sends
+    encode_receipts, take_sends = _sends.encode_receipts, _sends.take_sends
 
 IS_NATIVE = _chosen() is not plain
 """Whether the native module is in use; a bookie logs it when it starts."""
@@ -106,6 +110,7 @@ __all__ = [
     "encode_adds",
     "encode_body",
     "encode_copies",
+    "encode_receipts",
     "encode_runs",
     "encode_stored",
     "join_batch",
@@ -127,4 +132,5 @@ __all__ = [
     "take_add_rows",
     "take_adds",
     "take_reads",
+    "take_sends",
 ]

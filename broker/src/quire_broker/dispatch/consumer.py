@@ -107,8 +107,11 @@ class Consumer:
         self._reduce_unacked(found[0])
         return Pending(*found)
 
-    def release_all(self, positions: Iterable[Position]) -> tuple[list[tuple[int, int]], list[Position]]:
-        """Remove the held ones of these entries. Return their messages and slots, and which it did not hold."""
+    def release_all(self, positions: Iterable[Position]) -> tuple[list[tuple[int, int]], int, list[Position]]:
+        """Remove the held ones of these entries.
+
+        Return the messages and slot of each, their messages together, and the entries that it did not hold.
+        """
         released: list[tuple[int, int]] = []
         others: list[Position] = []
         pop = self.pending.pop
@@ -118,8 +121,9 @@ class Consumer:
                 others.append(position)
             else:
                 released.append(found)
-        self._reduce_unacked(sum([messages for messages, _ in released]))
-        return released, others
+        together = sum([messages for messages, _ in released])
+        self._reduce_unacked(together)
+        return released, together, others
 
     def shrink(self, position: Position, remaining: int) -> int:
         """Note that `remaining` messages of a batch are unacknowledged. Return by how much that lowers the count."""

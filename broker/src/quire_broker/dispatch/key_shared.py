@@ -6,7 +6,7 @@ the slot is draining. Entries that cannot be sent wait in the replay set, and la
 on the replay set (look-ahead) prevents that a slow consumer makes the broker read the whole topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from quire_bookie.env.clock import WallClock
 from quire_broker.dispatch.consumer import Consumer, Pending
@@ -19,11 +19,21 @@ from quire_broker.settings.dispatch import KNOWN_KEY_BYTES_MAX, KNOWN_KEYS_MAX, 
 from quire_broker.wire.entry import EntrySummary
 
 
+class _Holder:
+    """A consumer that holds entries of a slot."""
+
+    __slots__ = ("consumer", "entries")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.entries = 1
+
+
 class SlotHolders:
     """Tracks for each slot the consumer that holds unacknowledged entries of it, and their number. Pure."""
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Consumer, int]] = {}
+        self._held: dict[int, _Holder] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -31,7 +41,7 @@ class SlotHolders:
     def free_for(self, slot: int, consumer: Consumer) -> bool:
         """Return whether no other consumer holds entries of the slot."""
         held = self._held.get(slot)
-        return held is None or held[0] is consumer
+        return held is None or held.consumer is consumer
 
     def more(self, slot: int, consumer: Consumer) -> None:
         """Count one more entry of the consumer. With out-of-order delivery several may hold entries.
@@ -39,19 +49,22 @@ class SlotHolders:
         The latest is kept.
         """
         held = self._held.get(slot)
-        count = held[1] if held is not None and held[0] is consumer else 0
-        self._held[slot] = (consumer, count + 1)
-
-    def fewer(self, slot: int, consumer: Consumer) -> None:
-        """Count one entry of the consumer less."""
-        held = self._held.get(slot)
-        if held is None or held[0] is not consumer:
-            return
-        assert held[1] > 0, "a slot without entries has no holder"
-        if held[1] == 1:
-            del self._held[slot]
+        if held is not None and held.consumer is consumer:
+            held.entries += 1
         else:
-            self._held[slot] = (consumer, held[1] - 1)
+            self._held[slot] = _Holder(consumer)
+
+    def fewer(self, slots: Iterable[int], consumer: Consumer) -> None:
+        """Count one entry of the consumer less for each of the slots."""
+        known = self._held
+        for slot in slots:
+            held = known.get(slot)
+            if held is None or held.consumer is not consumer:
+                continue
+            held.entries -= 1
+            assert held.entries >= 0, "a slot without entries has no holder"
+            if not held.entries:
+                del known[slot]
 
 
 class KeySharedDispatcher(SharedDispatcher):
@@ -75,67 +88,74 @@ class KeySharedDispatcher(SharedDispatcher):
         self.slots, self.sticky = slots_of(self.mode, consistent_hashing=settings.key_shared_consistent_hashing)
         self.delayed.slots = type(self.slots).__name__
         self.holders = SlotHolders()
-        self._known_slots: dict[bytes, int] = {}
+        self._known: dict[bytes, tuple[int, Consumer | None]] = {}
 
-    def _slot_of(self, key: bytes) -> int:
-        """Return the slot of a key. Recent keys are cached, because hashing is the main cost here and keys repeat."""
-        slot = self._known_slots.get(key)
-        if slot is None:
+    def _slot_and_owner(self, key: bytes) -> tuple[int, Consumer | None]:
+        """Return the slot of a key, and its owner.
+
+        Recent keys are cached until slots change their owners: keys repeat, and hashing them is the main cost here.
+        """
+        found = self._known.get(key)
+        if found is None:
             slot = self.slots.slot_of(key)
-            if len(self._known_slots) >= KNOWN_KEYS_MAX:
-                self._known_slots.clear()
+            found = slot, self.slots.owner(slot)
+            if len(self._known) >= KNOWN_KEYS_MAX:
+                self._known.clear()
             if len(key) <= KNOWN_KEY_BYTES_MAX:
-                self._known_slots[key] = slot
-        return slot
+                self._known[key] = found
+        return found
 
     def _slot_for(self, summary: EntrySummary) -> int:
-        return self._slot_of(summary.sticky_key())
+        return self._slot_and_owner(summary.sticky_key())[0]
 
     def add(self, consumer: Consumer) -> None:
         """Add a consumer and assign slots to it. ConsumerAssignError if there are none to assign."""
         ranges = consumer.spec.key_shared.ranges if consumer.spec.key_shared else ()
         self.slots.add(consumer, consumer.spec.name, ranges)
+        self._known.clear()
         super().add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """Remove a consumer and assign its slots to others; it holds no entries any more."""
         self.slots.remove(consumer)
+        self._known.clear()
         super().remove(consumer)
 
     def _release_entry(self, consumer: Consumer, position: Position) -> Pending:
         pending = super()._release_entry(consumer, position)
-        self.holders.fewer(pending.slot, consumer)
+        self.holders.fewer((pending.slot,), consumer)
         return pending
 
     def _slots_released(self, consumer: Consumer, released: Sequence[tuple[int, int]]) -> None:
-        fewer = self.holders.fewer
-        for _, slot in released:
-            fewer(slot, consumer)
+        self.holders.fewer([slot for _, slot in released], consumer)
 
-    def _open_to(self, slot: int) -> Consumer | None:
+    def _ready(self) -> set[Consumer]:
+        """Return the consumers that may get an entry now. No socket becomes full while entries are only assigned."""
+        return {consumer for consumer in self.consumers if consumer.ready}
+
+    def _open_to(self, slot: int, owner: Consumer | None, ready: set[Consumer]) -> Consumer | None:
         """Return the consumer that may get an entry of the slot now, regardless of earlier entries that wait."""
-        owner = self.slots.owner(slot)
-        if owner is None or not owner.ready:
+        if owner is None or owner not in ready:
             return None
         return owner if self.allow_out_of_order or self.holders.free_for(slot, owner) else None
 
     def _replayable(self, count: int) -> list[tuple[Position, int]]:
         known: dict[int, bool] = {}
+        ready = self._ready()
 
         def allowed(slot: int) -> bool:
             answer = known.get(slot)
             if answer is None:
-                answer = known[slot] = self._open_to(slot) is not None
+                answer = known[slot] = self._open_to(slot, self.slots.owner(slot), ready) is not None
             return answer
 
         return self.replay.first(count, allowed)
 
-    def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
+    def _assign(self, entries: list[StoredEntry], handout: Handout) -> int:
         """Assign every entry to the owner of its slot or to the replay set. Stops only if no consumer can take more."""
-        stuck: set[int] = set()
-        taken = 0
-        limit = self._look_ahead()
-        filtering = self.filtering
+        replayed, filtering = handout.replayed, self.filtering
+        waiting, stuck = self._waiting_slots(replayed), set[int]()
+        ready, limit, taken = self._ready(), self._look_ahead(), 0
         for entry in entries:
             if self.blocked or (filtering and self.filters_are_spent) or (not replayed and len(self.replay) >= limit):
                 break
@@ -146,12 +166,15 @@ class KeySharedDispatcher(SharedDispatcher):
                 if summary is None:
                     continue
                 messages, key = summary.num_messages, summary.sticky_key()
-                if not summary.is_plain and self._delay(entry, summary, self._slot_of(key)):
+                if not summary.is_plain and self._delay(entry, summary, self._slot_for(summary)):
                     continue
-            slot = self._slot_of(key)
-            target = None if slot in stuck or self._waits_behind(slot, replayed) else self._open_to(slot)
+            slot, owner = self._slot_and_owner(key)
+            target = None if slot in waiting or slot in stuck else self._open_to(slot, owner, ready)
             if target is not None:
-                self.give(target, entry, messages, slot, handout, replayed)
+                self.holders.more(slot, target)
+                self.give(target, entry, messages, slot, handout)
+                if target.permits <= 0 or target.blocked:
+                    ready.discard(target)
                 continue
             if not self.allow_out_of_order:
                 stuck.add(slot)
@@ -159,12 +182,6 @@ class KeySharedDispatcher(SharedDispatcher):
                 self.replay.add(entry.position, slot)
         return taken
 
-    def _waits_behind(self, slot: int, replayed: bool) -> bool:
-        return not replayed and not self.allow_out_of_order and self.replay.has_slot(slot)
-
-    def give(
-        self, consumer: Consumer, entry: StoredEntry, messages: int, slot: int, handout: Handout, replayed: bool
-    ) -> int:
-        """Assign as on Shared; the consumer then holds the slot."""
-        self.holders.more(slot, consumer)
-        return super().give(consumer, entry, messages, slot, handout, replayed)
+    def _waiting_slots(self, replayed: bool) -> Collection[int]:
+        """Return the slots whose new entries wait behind older ones."""
+        return () if replayed or self.allow_out_of_order else self.replay.slots

@@ -2,7 +2,7 @@
 topic over delivers everything unacknowledged again, with a count of 0. Never chooses the consumer of an entry.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, KeysView
 
 from quire_broker.managed_ledger.position import Position
 
@@ -24,9 +24,10 @@ class ReplaySet:
     def __contains__(self, position: Position) -> bool:
         return position in self._slots
 
-    def has_slot(self, slot: int) -> bool:
-        """Return whether an entry of that slot waits here; then later ones of the slot must wait too."""
-        return slot in self._slot_counts
+    @property
+    def slots(self) -> KeysView[int]:
+        """The slots of the entries here, as they change. Later entries of these slots must wait too."""
+        return self._slot_counts.keys()
 
     def add(self, position: Position, slot: int = NO_SLOT) -> None:
         """Add an entry, unless it is already here."""

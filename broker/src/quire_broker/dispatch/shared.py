@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import new_tuple
 from quire_broker.dispatch.choice import next_turn
 from quire_broker.dispatch.consumer import Consumer, Pending
 from quire_broker.dispatch.delayed_index import DelayedIndex, DelayingCursor
@@ -27,7 +28,6 @@ from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import EntrySummary, peek
 
 log = logging.getLogger("quire.broker.dispatch")
-_new_tuple = tuple.__new__  # half the cost of calling Delivery
 DUE_AT_ONCE = 2_000
 """Delayed entries that one step looks at: up to 4 ms."""
 RECHECK_MS = 60_000
@@ -37,14 +37,24 @@ RECHECK_MS = 60_000
 class Handout:
     """Entries that one step assigned to consumers and has not sent yet: one delivery call per consumer."""
 
-    __slots__ = ("batches", "has_ack_sets", "messages", "skipped")
+    __slots__ = ("batches", "has_ack_sets", "is_plain", "permits", "replayed", "skipped")
 
-    def __init__(self, *, has_ack_sets: bool) -> None:
-        """Initialise. `has_ack_sets`: parts of batches are acknowledged."""
+    def __init__(self, *, has_ack_sets: bool, replayed: bool, has_counts: bool) -> None:
+        """Initialise. `has_ack_sets`: parts of batches are acknowledged; `has_counts`: entries were redelivered."""
         self.has_ack_sets = has_ack_sets
+        self.replayed = replayed
+        self.is_plain = not (has_ack_sets or replayed or has_counts)
+        """Whether every entry is sent whole and for the first time."""
         self.batches: dict[Consumer, list[Delivery]] = {}
-        self.messages: dict[Consumer, int] = {}
+        self.permits: dict[Consumer, int] = {}
+        """Those that each consumer had before it got the first entry."""
         self.skipped: list[Position] = []
+
+    def begin(self, consumer: Consumer) -> list[Delivery]:
+        """Return the batch of a consumer that has none yet."""
+        batch = self.batches[consumer] = []
+        self.permits[consumer] = consumer.permits
+        return batch
 
 
 class SharedDispatcher(Dispatcher):
@@ -143,10 +153,10 @@ class SharedDispatcher(Dispatcher):
         """Release acknowledged entries, whichever consumer holds them."""
         waiting = self.blocked or self.paused or len(self.replay) > 0
         was_blocked = consumer.blocked
-        released, others = consumer.release_all(positions)
+        released, messages, others = consumer.release_all(positions)
         if released:
             waiting = waiting or was_blocked
-            self._fewer_unacked(sum([messages for messages, _ in released]))
+            self._fewer_unacked(messages)
             self._slots_released(consumer, released)
         for position in others:
             holder = self._holder(consumer, position)
@@ -284,8 +294,11 @@ class SharedDispatcher(Dispatcher):
         """Send the entries that were read, as far as the permits allow. Return whether any is settled."""
         entries = list(self.held)
         taken = self._hand_out(entries[: self.ration.entries(len(entries), mean)], replayed=False)
-        for _ in range(taken):
-            self.held.popleft()
+        if taken == len(entries):
+            self.held.clear()
+        else:
+            for _ in range(taken):
+                self.held.popleft()
         self._arm_timer()
         return taken > 0
 
@@ -341,18 +354,19 @@ class SharedDispatcher(Dispatcher):
 
     def _hand_out(self, entries: list[StoredEntry], *, replayed: bool) -> int:
         """Assign entries to consumers and send them. Return how many, from the first on, are settled."""
-        handout = Handout(has_ack_sets=self.settings.batch_index_acks and self.cursor.has_ack_sets)
-        taken = self._assign(entries, handout, replayed)
+        has_ack_sets = self.settings.batch_index_acks and self.cursor.has_ack_sets
+        handout = Handout(has_ack_sets=has_ack_sets, replayed=replayed, has_counts=len(self.counts) > 0)
+        taken = self._assign(entries, handout)
         assert 0 <= taken <= len(entries)
         if handout.skipped:
             self.cursor.acknowledge(handout.skipped)
             for position in handout.skipped:
                 self.replay.discard(position)
         for consumer, deliveries in handout.batches.items():
-            self.deliver(consumer, deliveries, handout.messages[consumer])
+            self.deliver(consumer, deliveries, handout.permits[consumer] - consumer.permits)
         return taken
 
-    def _assign(self, entries: list[StoredEntry], handout: Handout, replayed: bool) -> int:
+    def _assign(self, entries: list[StoredEntry], handout: Handout) -> int:
         """Assign each entry, in turns of some messages. Stops when no consumer is ready."""
         taken = 0
         turn_left = 0
@@ -382,7 +396,7 @@ class SharedDispatcher(Dispatcher):
                     if summary.is_last_chunk:
                         self._chunk_owners.pop(summary.uuid, None)
                 messages = summary.num_messages
-            cost = self.give(target, entry, messages, NO_SLOT, handout, replayed)
+            cost = self.give(target, entry, messages, NO_SLOT, handout)
             if target is current:
                 turn_left -= cost
         return taken
@@ -425,25 +439,23 @@ class SharedDispatcher(Dispatcher):
             del self._chunk_owners[next(iter(self._chunk_owners))]
         return owner
 
-    def give(
-        self, consumer: Consumer, entry: StoredEntry, messages: int, slot: int, handout: Handout, replayed: bool
-    ) -> int:
+    def give(self, consumer: Consumer, entry: StoredEntry, messages: int, slot: int, handout: Handout) -> int:
         """Charge the consumer for an entry and add it to the handout. Return its cost in messages."""
-        position = entry.position
-        ack_set = self.cursor.ack_set(position) if handout.has_ack_sets else None
-        cost = messages if ack_set is None else entry_cost(messages, ack_set)
-        if replayed:
-            self.replay.discard(position)
+        position, cost, redelivered, ack_set = entry.position, messages, 0, None
+        if not handout.is_plain:
+            if handout.has_ack_sets and (ack_set := self.cursor.ack_set(position)) is not None:
+                cost = entry_cost(messages, ack_set)
+            if handout.replayed:
+                self.replay.discard(position)
+            redelivered = self.counts.of(position)
+        batch = handout.batches.get(consumer)
+        if batch is None:
+            batch = handout.begin(consumer)
+        batch.append(new_tuple(Delivery, (position, entry.data, redelivered, ack_set, None)))
         consumer.permits -= cost
         consumer.hold(position, cost, slot)
         self.unacked += cost
         limit = self.settings.unacked_per_subscription_max
         if limit and self.unacked >= limit:
             self.blocked = True
-        batch = handout.batches.get(consumer)
-        if batch is None:
-            batch = handout.batches[consumer] = []
-            handout.messages[consumer] = 0
-        batch.append(_new_tuple(Delivery, (position, entry.data, self.counts.of(position), ack_set, None)))
-        handout.messages[consumer] += cost
         return cost

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from quire_bookie.env.clock import WallClock
 from quire_bookie.errors import PeerProtocolError
+from quire_bookie.model import new_tuple
 from quire_broker.dispatch.choice import active_index
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import Delivery, EntryCursor, EntryLedger
@@ -22,8 +23,6 @@ from quire_broker.managed_ledger.position import Position, StoredEntry
 from quire_broker.settings.dispatch import DispatchSettings
 from quire_broker.wire.entry import peek
 from quire_broker.wire.murmur import key_hash
-
-_new_tuple = tuple.__new__  # half the cost of calling Delivery
 
 
 class SingleActiveDispatcher(Dispatcher):
@@ -215,7 +214,7 @@ class SingleActiveDispatcher(Dispatcher):
                     return None
                 messages += summary.num_messages
             size_bytes += len(entry.data)
-            deliveries.append(_new_tuple(Delivery, (entry.position, entry.data, 0, None, epoch)))
+            deliveries.append(new_tuple(Delivery, (entry.position, entry.data, 0, None, epoch)))
         return Batch(entries, epoch, deliveries, messages, size_bytes)
 
     def _send(self, consumer: Consumer) -> None:
@@ -245,7 +244,7 @@ class SingleActiveDispatcher(Dispatcher):
             if entry.live is not None:
                 ack_set = entry.live if ack_set is None else intersection(ack_set, entry.live)
             permits -= messages if ack_set is None else entry_cost(messages, ack_set)
-            deliveries.append(_new_tuple(Delivery, (position, entry.data, 0, ack_set, epoch)))
+            deliveries.append(new_tuple(Delivery, (position, entry.data, 0, ack_set, epoch)))
         if skipped:
             cursor.acknowledge(skipped)
         if deliveries:

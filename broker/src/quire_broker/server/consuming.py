@@ -9,6 +9,7 @@ from functools import partial
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
+from quire_bookie.model import new_tuple
 from quire_broker import limits
 from quire_broker.dispatch.consumer import Consumer
 from quire_broker.dispatch.delivery import AckId, ConsumerSpec, Delivery, KeyShared
@@ -41,7 +42,6 @@ CHECKSUM_VERSION = 11
 BROKER_METADATA_VERSION = 18
 ACK_SET_WORD_BITS = 64
 ACTIVE_CHANGE_VERSION = 12
-_new_tuple = tuple.__new__  # half the cost of calling Position
 
 
 @dataclass(slots=True)
@@ -296,7 +296,7 @@ class Consuming:
         """Handle consecutive ACKs of whole entries, which want no answer, in one step."""
         attached = self._consumers.get(run.consumer_id)
         if attached is not None and not attached.consumer.removed:
-            positions = [_new_tuple(Position, entry) for entry in run.entries]
+            positions = [new_tuple(Position, entry) for entry in run.entries]
             attached.subscription.acknowledge_entries(attached.consumer, positions)
             if self._traces is not None and self._traces.awaits(attached.subscription):
                 self._traces.acknowledged(attached.subscription, positions, self._connection.now_s)

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
+from quire_bookie.bulk import encode_receipts
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError, QuireError
 from quire_broker import limits
@@ -21,7 +22,6 @@ from quire_broker.topic.publish_limit import PublishLimit
 from quire_broker.topic.serving import ServedTopic
 from quire_broker.wire import commands
 from quire_broker.wire.frames import Send, SendRun
-from quire_broker.wire.hot import encode_receipts
 from quire_broker.wire.kinds import AccessMode, Moved
 from quire_broker.wire.proto import pulsar_pb2 as pb
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
+from quire_bookie.model import new_tuple
 from quire_broker.errors import ProducerBusyError, ProducerFencedError, ServerError, ServiceNotReadyError
 from quire_broker.managed_ledger.position import Position
 from quire_broker.sampling import Rate
@@ -161,7 +162,7 @@ class Producer:
         else:
             if self.deduplication is not None:
                 self.deduplication.stored(self.name, recorded, position)
-            self._answer(Receipt(sequence_id, highest_sequence_id, *position))
+            self._answer(new_tuple(Receipt, (sequence_id, highest_sequence_id, *position)))
         count = 1
         while self._pending and (answer := self._pending[0][4]) is not None:
             size_bytes += self._pending.popleft()[2]

@@ -17,10 +17,10 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from quire_bookie.bulk import take_acks
+from quire_bookie.bulk import take_acks, take_sends
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import PeerProtocolError
-from quire_bookie.model import Buffer
+from quire_bookie.model import Buffer, new_tuple
 from quire_broker.limits import BATCH_MESSAGES_MAX
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto.pulsar_pb2 import BaseCommand
@@ -30,12 +30,14 @@ _SIZES = struct.Struct(">II")
 _ACK_HEAD = b"\x08\x0a\x52"  # type = ACK, then field 10 with its length
 _SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
 _WITHOUT_TEXT = frozenset({Kind.SEND, Kind.MESSAGE, Kind.ACK, Kind.FLOW, Kind.PING, Kind.PONG})
-_new_send = tuple.__new__  # half the cost of calling Send
 _SEND_VARINT_TAGS = (0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40)
 
 
 class Send(NamedTuple):
-    """One SEND. `highest_sequence_id` is None if the client gave none; `entry` is stored as it is."""
+    """One SEND. `highest_sequence_id` is None if the client gave none; `entry` is stored as it is.
+
+    `is_sound`: the decoder already knows that the entry has no flaw, see `entry.flaw_of`.
+    """
 
     sequence_id: int
     highest_sequence_id: int | None
@@ -43,6 +45,7 @@ class Send(NamedTuple):
     is_chunk: bool
     in_transaction: bool
     entry: memoryview
+    is_sound: bool = False
 
 
 @dataclass(slots=True)
@@ -137,12 +140,20 @@ class FrameDecoder:
             if total_size > self.frame_bytes_max:
                 raise self._too_large(total_size)
             if data.startswith(_SEND_HEAD, start):
+                sends_end, producer_id, rows = take_sends(data, position, self.frame_bytes_max)
+                if rows:
+                    if run is None or run.producer_id != producer_id:
+                        run = SendRun(producer_id)
+                        frames.append(run)
+                    run.sends += [new_tuple(Send, row) for row in rows]
+                    position = sends_end
+                    continue
                 usual = self._usual
                 if run is not None and data.startswith(usual, start + 4):
                     sequence_id = _last_varint(data, start + 4 + len(usual), command_end)
                     if sequence_id >= 0 and data[start + 3] == command_end - start - 4:
                         entry = view[command_end:frame_end]
-                        run.sends.append(_new_send(Send, (sequence_id, None, 1, False, False, entry)))
+                        run.sends.append(new_tuple(Send, (sequence_id, None, 1, False, False, entry, False)))
                         position = frame_end
                         continue
                 producer_id, send = _read_send(data, start, command_end, view[command_end:frame_end])

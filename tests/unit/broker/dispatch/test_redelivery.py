@@ -23,7 +23,7 @@ def test_the_replay_set_is_a_sorted_set(steps: list[tuple[bool, Position, int]],
         assert replay.first(count) == sorted(model.items())[:count]
     assert len(replay) == len(model)
     for slot in range(4):
-        assert replay.has_slot(slot) == (slot in model.values())
+        assert (slot in replay.slots) == (slot in model.values())
     assert replay.first(99, lambda slot: slot == 1) == sorted(item for item in model.items() if item[1] == 1)
     replay.discard_through(Position(2, 5))
     assert all(position > (2, 5) for position, _ in replay.first(99))
@@ -32,7 +32,7 @@ def test_the_replay_set_is_a_sorted_set(steps: list[tuple[bool, Position, int]],
 def test_entries_without_a_slot_block_no_others() -> None:
     replay = ReplaySet()
     replay.add(Position(1, 1))
-    assert not replay.has_slot(NO_SLOT)
+    assert NO_SLOT not in replay.slots
     replay.clear()
     assert len(replay) == 0
 

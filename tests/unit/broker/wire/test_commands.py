@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire_bookie.bulk import encode_receipts
 from quire_broker.errors import ServerError
 from quire_broker.wire import commands
 from quire_broker.wire.frames import FrameDecoder, MessageFrame
-from quire_broker.wire.hot import MessageFrames, encode_receipts
+from quire_broker.wire.hot import MessageFrames
 from quire_broker.wire.kinds import Kind, LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from quire_broker.wire.varint import read_varint, signed, varint

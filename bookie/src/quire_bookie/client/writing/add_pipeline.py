@@ -28,14 +28,13 @@ from quire_bookie.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, ReplicaState
+from quire_bookie.model import BookieId, EntryId, LedgerId, LedgerMetadata, ReplicaState, new_tuple
 from quire_bookie.quorum.ack_tracker import ack_tracker
 from quire_bookie.quorum.write_set import can_reach, write_sets
 from quire_bookie.settings.client import ClientSettings
 
 _WATCH_S_MIN = 0.001
 _FATAL = (LedgerFencedError, UnauthorizedError)
-_new_run = tuple.__new__  # called once for every push; avoids the call frame of `SentRun(...)`
 
 
 class PipelineOwner(Protocol):
@@ -185,7 +184,7 @@ class AddPipeline:
         assert self.error is None, "a failed pipeline accepts no adds"
         last = self.pushed
         first: EntryId = last + 1  # type: ignore[assignment]  # no call of EntryId: this is the hot path
-        run = _new_run(SentRun, (first, first + count, frames, length, self._now_s()))
+        run = new_tuple(SentRun, (first, first + count, frames, length, self._now_s()))
         self.pushed = last + count  # type: ignore[assignment]
         self.pending_bytes += len(frames)
         self._kept.append(run)

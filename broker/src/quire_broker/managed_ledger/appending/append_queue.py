@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from quire_bookie.dataclass import dataclass
 from quire_bookie.errors import QuireError
+from quire_bookie.model import new_tuple
 from quire_broker.managed_ledger.ledger_port import Payload
 from quire_broker.managed_ledger.position import Position
 from quire_broker.managed_ledger.reading.entry_cache import sizes
@@ -134,10 +135,9 @@ class AppendQueue:
 
     def answer(self, ledger_id: int, batch: AppendBatch) -> None:
         """Call the callbacks of a confirmed batch with their positions."""
-        make = Position._make
         for entry_id, done in enumerate(batch.dones, batch.first):
             try:
-                done(make((ledger_id, entry_id)), None)
+                done(new_tuple(Position, (ledger_id, entry_id)), None)
             except Exception:  # noqa: BLE001  an error in one callback must not stop the confirmation of later appends
                 _log.exception("an append's callback failed")
 
