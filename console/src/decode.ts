@@ -1,4 +1,6 @@
-// Payloads as text, by the schema with which they were published: JSON, strings, numbers, Avro, key-value.
+// Payloads as text, by the schema with which they were published: JSON, strings, numbers, Avro, Protobuf, key-value.
+import { createFileRegistry, fromBinary, toJson } from "@bufbuild/protobuf";
+import { type FileDescriptorProto, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 
 export interface StoredSchema {
   version: number;
@@ -64,12 +66,45 @@ function bySchema(payload: Uint8Array, schema: StoredSchema): string {
       return pretty(avro(payload, JSON.parse(schema.data)));
     case "KEY_VALUE":
       return keyValue(payload, schema);
-    case "PROTOBUF":
     case "PROTOBUF_NATIVE":
-      throw new Error("Protobuf is shown as bytes");
+      return pretty(protobuf(payload, schema.data));
+    case "PROTOBUF":
+      throw new Error("this type of schema has no descriptors; PROTOBUF_NATIVE has them");
     default:
       return plain(payload);
   }
+}
+
+interface Descriptors {
+  fileDescriptorSet: string;
+  rootMessageTypeName: string;
+}
+
+function protobuf(payload: Uint8Array, data: string): unknown {
+  const stored = JSON.parse(data) as Descriptors;
+  const files = fromBinary(FileDescriptorSetSchema, bytesOf(stored.fileDescriptorSet));
+  files.file = imported(files.file);
+  const registry = createFileRegistry(files);
+  const type = registry.getMessage(stored.rootMessageTypeName);
+  if (!type) throw new Error(`the schema does not describe its message ${stored.rootMessageTypeName}`);
+  // Names as in the .proto file: descriptors inside generated code have no JSON names.
+  return toJson(type, fromBinary(type, payload), { registry, useProtoFieldName: true });
+}
+
+// Each file after those that it imports: Java clients store them in the order of a hash map.
+function imported(files: FileDescriptorProto[]): FileDescriptorProto[] {
+  const left = new Map(files.map((one) => [one.name, one]));
+  const found: FileDescriptorProto[] = [];
+  const add = (file: FileDescriptorProto) => {
+    if (!left.delete(file.name)) return;
+    for (const name of file.dependency) {
+      const other = left.get(name);
+      if (other) add(other);
+    }
+    found.push(file);
+  };
+  files.forEach(add);
+  return found;
 }
 
 function keyValue(payload: Uint8Array, schema: StoredSchema): string {

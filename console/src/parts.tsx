@@ -110,8 +110,18 @@ export function time(ms: number): string {
   return ms ? new Date(ms).toLocaleString() : "–";
 }
 
-// A button of a change. With `name` it asks for the name of what it destroys before it begins.
-export function Action(props: { label: string; about: string; name?: string; run: () => Promise<unknown>; done: () => void }) {
+interface ActionProps {
+  label: string;
+  about: string;
+  name?: string;
+  run: () => Promise<unknown>;
+  done: () => void;
+  opened?: () => void;
+  children?: ComponentChildren;
+}
+
+// A button of a change. With `name` it asks for the name of what it destroys before it begins; `children`: more fields.
+export function Action(props: ActionProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [typed, setTyped] = useState("");
   const [error, setError] = useState<Error>();
@@ -134,6 +144,7 @@ export function Action(props: { label: string; about: string; name?: string; run
   const open = () => {
     setTyped("");
     setError(undefined);
+    props.opened?.();
     dialog.current?.showModal();
   };
   return (
@@ -145,6 +156,7 @@ export function Action(props: { label: string; about: string; name?: string; run
         <form onSubmit={go}>
           <h2>{props.label}</h2>
           <p>{props.about}</p>
+          {props.children}
           {props.name !== undefined && (
             <label>
               Type <code>{props.name}</code> to go on

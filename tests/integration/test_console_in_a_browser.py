@@ -117,3 +117,22 @@ def test_a_subscription_is_deleted_only_after_its_name(http: str, tmp_path: Path
         until(submit.is_enabled, "the right name does not enable the button")
         submit.click()
         shows(driver, "No subscriptions")
+
+
+def test_a_policy_is_changed_and_then_inherited_again(http: str, tmp_path: Path) -> None:
+    with browser(tmp_path / "profile") as driver:
+        driver.get(f"{http}/console/#/topic/public/default/orders")
+        shows(driver, "Also show those")
+        driver.find_element("css selector", "input[type=checkbox]").click()
+        press(driver, "Change maxProducers")
+        value = driver.find_element("css selector", "dialog[open] textarea")
+        value.clear()
+        value.send_keys("many")
+        driver.find_element("css selector", "dialog[open] button[type=submit]").click()
+        shows(driver, "JSON")
+        value.clear()
+        value.send_keys("7")
+        driver.find_element("css selector", "dialog[open] button[type=submit]").click()
+        press(driver, "Inherit maxProducers")
+        driver.find_element("css selector", "dialog[open] button[type=submit]").click()
+        until(lambda: "Inherit maxProducers" not in text_of(driver), "the policy is still the topic's", timeout_s=60)

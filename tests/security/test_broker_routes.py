@@ -89,6 +89,8 @@ READS = (
     "GET /admin/quire/metadata/scan",
     "GET /admin/quire/namespaces/{tenant}/{namespace}",
     "GET /admin/quire/namespaces/{tenant}/{namespace}/admins",
+    "GET /admin/quire/policies/{domain}/{tenant}/{namespace}/{topic}",
+    "GET /admin/quire/policies/{tenant}/{namespace}",
     "GET /admin/quire/rates",
     "GET /admin/quire/rates/{domain}/{tenant}/{namespace}/{topic}",
     "GET /admin/quire/rates/{tenant}/{namespace}",

@@ -4,6 +4,7 @@ import { ask, part } from "../api";
 import { Action, Await, bytes, count, Problem, Table, useLoaded } from "../parts";
 import { Rates } from "../plot";
 import { Totals, useLive } from "./overview";
+import { Policies } from "./policies";
 
 export function Tenant({ tenant }: { tenant: string }) {
   const info = useLoaded(() => ask<{ adminRoles: string[]; allowedClusters: string[] }>(`/admin/v2/tenants/${part(tenant)}`), tenant);
@@ -33,7 +34,6 @@ interface TopicRow {
   cursors: Record<string, number | null>;
 }
 interface Whole {
-  policies: Record<string, unknown>;
   broker: string;
   partitioned: Record<string, number>;
   topics: Record<string, TopicRow>;
@@ -88,20 +88,6 @@ export function Namespace({ tenant, namespace }: { tenant: string; namespace: st
                 </ul>
               </>
             )}
-            <h2>Policies</h2>
-            <Table
-              title="Policies"
-              rows={Object.entries(whole.policies).sort()}
-              none="No policies are stored."
-              columns={[
-                { head: "Policy", cell: ([name]) => name },
-                {
-                  head: "Value",
-                  cell: ([, value]) =>
-                    value === null ? <span class="quiet">inherited from the broker</span> : <pre tabIndex={0}>{JSON.stringify(value, null, 1)}</pre>,
-                },
-              ]}
-            />
             <p class="buttons">
               <Action
                 label="Unload"
@@ -120,6 +106,7 @@ export function Namespace({ tenant, namespace }: { tenant: string; namespace: st
           </>
         )}
       </Await>
+      <Policies root={`/admin/v2/namespaces/${path}`} asked={`/admin/quire/policies/${path}`} own="namespace" name={`${tenant}/${namespace}`} />
     </>
   );
 }

@@ -1,8 +1,9 @@
 // One topic: partitions, subscriptions, consumers, ledgers; its actions.
 import { ask, topicPath, type TopicName } from "../api";
-import { Action, Await, bytes, count, Table, time, useLoaded } from "../parts";
+import { Action, Await, bytes, count, Problem, Table, time, useLoaded } from "../parts";
 import { Rates } from "../plot";
 import { Messages } from "./messages";
+import { Policies } from "./policies";
 
 interface Consumer {
   consumerName: string;
@@ -63,6 +64,12 @@ export function Topic({ name }: { name: TopicName }) {
       <Await from={partitions}>
         {({ partitions }) => (partitions ? <Partitioned name={name} root={root} /> : <Plain name={name} root={root} />)}
       </Await>
+      {partitions.value && (
+        <>
+          <Policies root={root} asked={`/admin/quire/policies/${path}`} own="topic" name={name.local} />
+          <DeleteTopic name={name} path={partitions.value.partitions ? `${root}/partitions` : root} />
+        </>
+      )}
     </>
   );
 }
@@ -104,7 +111,6 @@ function Partitioned({ name, root }: { name: TopicName; root: string }) {
             ]}
           />
           <Subscriptions root={root} stats={found} again={stats.again} />
-          <DeleteTopic name={name} path={`${root}/partitions`} />
         </>
       )}
     </Await>
@@ -140,7 +146,6 @@ function Plain({ name, root }: { name: TopicName; root: string }) {
       </Await>
       <Ledgers root={root} />
       <Messages name={name} />
-      <DeleteTopic name={name} path={root} />
     </>
   );
 }
@@ -204,34 +209,59 @@ function Consumers({ stats }: { stats: Stats }) {
 
 function Ledgers({ root }: { root: string }) {
   const found = useLoaded(() => ask<{ ledgers: Ledger[] }>(`${root}/internalStats?metadata=true`), `ledgers ${root}`, 30);
-  const offload = useLoaded(() => ask<{ status: string; lastError: string }>(`${root}/offload`), `offload ${root}`, 30);
   return (
     <>
       <h2>Ledgers</h2>
       <Await from={found}>
         {({ ledgers }) => (
-          <Table
-            title="Ledgers"
-            rows={[...ledgers].reverse()}
-            none="No ledgers."
-            columns={[
-              { head: "Ledger", number: true, cell: (one) => one.ledgerId },
-              { head: "Entries", number: true, cell: (one) => count(one.entries) },
-              { head: "Size", number: true, cell: (one) => bytes(one.size) },
-              { head: "Closed", cell: (one) => (one.timestamp ? time(one.timestamp) : "open") },
-              { head: "Tier", cell: (one) => (one.offloaded ? "object store" : "bookies") },
-              {
-                head: "Bookies and quorums",
-                cell: (one) => one.metadata ? <details><summary>Show</summary><pre tabIndex={0}>{one.metadata}</pre></details> : "–",
-              },
-            ]}
-          />
+          <>
+            <Table
+              title="Ledgers"
+              rows={[...ledgers].reverse()}
+              none="No ledgers."
+              columns={[
+                { head: "Ledger", number: true, cell: (one) => one.ledgerId },
+                { head: "Entries", number: true, cell: (one) => count(one.entries) },
+                { head: "Size", number: true, cell: (one) => bytes(one.size) },
+                { head: "Closed", cell: (one) => (one.timestamp ? time(one.timestamp) : "open") },
+                { head: "Tier", cell: (one) => (one.offloaded ? "object store" : "bookies") },
+                {
+                  head: "Bookies and quorums",
+                  cell: (one) => one.metadata ? <details><summary>Show</summary><pre tabIndex={0}>{one.metadata}</pre></details> : "–",
+                },
+              ]}
+            />
+            <Offload root={root} ledgers={ledgers} again={found.again} />
+          </>
         )}
       </Await>
-      {offload.value && (
-        <p>
-          Offload: {offload.value.status}
-          {offload.value.lastError && <>: {offload.value.lastError}</>}
+    </>
+  );
+}
+
+function Offload({ root, ledgers, again }: { root: string; ledgers: Ledger[]; again: () => void }) {
+  const found = useLoaded(() => ask<{ status: string; lastError: string }>(`${root}/offload`), `offload ${root}`, 30);
+  const moved = ledgers.filter((one) => one.offloaded);
+  const size = (of: Ledger[]) => of.reduce((sum, one) => sum + one.size, 0);
+  const last = ledgers.at(-1);
+  return (
+    <>
+      <h2>Offload</h2>
+      <dl class="facts">
+        <div><dt>state</dt><dd>{found.value?.status ?? "–"}</dd></div>
+        <div><dt>ledgers in the object store</dt><dd>{moved.length} of {ledgers.length}</dd></div>
+        <div><dt>bytes there</dt><dd>{bytes(size(moved))} of {bytes(size(ledgers))}</dd></div>
+      </dl>
+      {found.error && <Problem error={found.error} />}
+      {found.value?.lastError && <p class="problem">The last attempt failed: {found.value.lastError}</p>}
+      {last && (
+        <p class="buttons">
+          <Action
+            label="Offload all closed ledgers"
+            about="The broker copies them to the object store of the topic's offload policies, in the background."
+            run={() => ask(`${root}/offload`, "PUT", { ledgerId: last.ledgerId, entryId: 0 })}
+            done={() => { found.again(); again(); }}
+          />
         </p>
       )}
     </>

@@ -66,6 +66,8 @@ def resource_of(route: web.AbstractRoute) -> str:
         ("GET", "/console/", Need.NOTHING),
         ("GET", "/admin/quire/live", Need.SUPER_USER),
         ("GET", "/admin/quire/live/{tenant}/{namespace}", Need.NAMESPACE),
+        ("GET", "/admin/quire/policies/{tenant}/{namespace}", Need.NAMESPACE),
+        ("GET", "/admin/quire/policies/{domain}/{tenant}/{namespace}/{topic}", Need.NAMESPACE),
         ("GET", "/admin/quire/rates", Need.SUPER_USER),
         ("GET", "/admin/quire/rates/{tenant}/{namespace}", Need.NAMESPACE),
         ("GET", "/admin/quire/rates/{domain}/{tenant}/{namespace}/{topic}", Need.LOOK_UP),
