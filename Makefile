@@ -29,7 +29,7 @@ $(TOOLS)/bin/uv:
 	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check uv
 
 # The versions and hashes of requirements.txt, for any package index; our own packages, in place. `make pins` refreshes them.
-.venv/.ready: pyproject.toml requirements.txt $(wildcard bookie/native/Cargo.* bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
+.venv/.ready: pyproject.toml requirements.txt $(wildcard bookie/native/Cargo.* bookie/native/*.rs bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
 	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
 	$(UV) venv --quiet --allow-existing
 	$(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt

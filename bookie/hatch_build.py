@@ -1,10 +1,9 @@
-"""Adds the native module, which QUIRE_NATIVE_LIBRARY names, to the wheel, which then is one of a platform.
+"""Adds the native module to the wheel, which then is one of a platform. Without it the wheel is pure Python.
 
-Without it the wheel is pure Python. See docs/release.md.
+QUIRE_NATIVE_LIBRARY names its file, QUIRE_NATIVE_PLATFORM the platform as in the name of a wheel. See docs/release.md.
 """
 
 import os
-import sysconfig
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -18,7 +17,6 @@ class NativeModule(BuildHookInterface[Any]):
         library = os.environ.get("QUIRE_NATIVE_LIBRARY")
         if not library or version == "editable":
             return
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"] = False
-        build_data["tag"] = f"cp311-abi3-{platform}"
+        build_data["tag"] = f"cp311-abi3-{os.environ['QUIRE_NATIVE_PLATFORM']}"
         build_data["force_include"][library] = "quire_bookie/bulk/_native.abi3.so"

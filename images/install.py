@@ -28,7 +28,9 @@ def libraries(folders: list[Path]) -> None:
     wanted: list[str] = []
     for folder in folders:
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        wanted += [line for line in project["dependencies"] if not line.startswith("quire-")]
+        extras = project.get("optional-dependencies", {}).values()
+        needed = [*project["dependencies"], *(line for extra in extras for line in extra)]
+        wanted += [line for line in needed if not line.startswith("quire-")]
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(TARGET)], check=True)
     # Spark is published only as a source distribution of Python files and jars, which needs no compilation.
     pip_install("--only-binary", ":all:", "--no-binary", "pyspark", "--constraint", str(CONSTRAINTS), *wanted)

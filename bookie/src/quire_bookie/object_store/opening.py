@@ -13,14 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
-from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
-
 from quire_bookie.env.durable import sync_path
 from quire_bookie.errors import ConfigError, ObjectMissingError, ObjectStoreError
 from quire_bookie.model import Buffer
 from quire_bookie.object_store.store import ObjectStore, Stored
+
+try:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+    from obstore.store import AzureStore, GCSStore, LocalStore, S3Store
+except ModuleNotFoundError as missing:
+    if missing.name != "obstore":
+        raise
+    raise ConfigError(
+        "backups and offload need the library obstore, which is not installed; run `pip install 'quire[s3]'`, or the "
+        "same with gcs or azure; each of them also opens folders"
+    ) from missing
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig

@@ -160,6 +160,7 @@ async def test_connections_of_an_address_are_counted(
         held[0][1].write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         assert (await end_of(held[0][0])).endswith(b"done")
         held[0][1].close()
+        await held[0][1].wait_closed()
         reader, writer = await connect()
         writer.write(GET)
         assert await answer_of(reader) == b"HTTP/1.1 200 OK done"
