@@ -243,16 +243,19 @@ def _run(
     from quire_jobs.main.secret_settings import holds_secret, secrets_of
     from quire_jobs.main.shown_progress import progress_on
     from quire_jobs.main.spark_session import spark_faults, spark_reason, start_spark
+    from quire_jobs.main.traced_run import traced_run
 
     def work() -> "Summary":
         parameters = with_slot(parse_parameters(kind.parameters, given), kind.name, slot)
-        with _terminable(), progress_on(sys.stderr) as progress:
-            progress.note(f"run {parameters.run_id}")
+        run_id = parameters.run_id
+        with _terminable(), progress_on(sys.stderr) as shown, traced_run(shown, kind.name, run_id) as progress:
+            progress.note(f"run {run_id}")
             for key in sorted(filter(holds_secret, conf)):
                 progress.note(f"--conf {key}: its value is visible in the process list; {IN_ENVIRONMENT}")
-            spark = start_spark(parameters.run_id, master, conf, quick=parameters.computes_little)
+            spark = start_spark(run_id, master, conf, quick=parameters.computes_little)
+            progress.spark_started()
             try:
-                return kind.run(spark, parameters, progress).model_copy(update={"run_id": parameters.run_id})
+                return kind.run(spark, parameters, progress).model_copy(update={"run_id": run_id})
             except spark_faults() as error:
                 raise QuireError(f"Spark: {spark_reason(str(error))}") from error
             finally:
