@@ -40,6 +40,9 @@ _TASKS_OF_A_CORE = 2
 _TASKS_MAX = 200  # Spark's own default for every machine
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM of a job that ends soon: optimizing its code again and again would take longer than the job."""
+_QUICK_QUERIES = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets queries instead of compiling classes for each: six seconds less of 22, and no slower with 500,000
+messages, since most of their time is the decoding."""
 
 _KUBERNETES = {
     "spark.ui.enabled": "false",
@@ -71,7 +74,7 @@ def settings_of(master: str | None, environment: Mapping[str, str], *, quick: bo
         # A cached table keeps all of its tasks, however few rows it has: 200 of them take ten seconds.
         given["spark.sql.shuffle.partitions"] = str(min(_TASKS_MAX, _TASKS_OF_A_CORE * local_cores(master)))
         if quick:
-            given["spark.driver.defaultJavaOptions"] = _QUICK_JVM
+            given |= {"spark.driver.defaultJavaOptions": _QUICK_JVM} | _QUICK_QUERIES
     elif master is not None and master.startswith("k8s://"):
         given |= _KUBERNETES
         for name, keys in _OF_POD.items():

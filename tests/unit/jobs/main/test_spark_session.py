@@ -103,8 +103,10 @@ def test_a_cluster_keeps_the_number_of_tasks_and_the_jvm_that_spark_chooses(mast
 
 
 def test_a_quick_job_on_a_machine_starts_a_jvm_that_compiles_little() -> None:
-    assert "TieredStopAtLevel=1" in settings_of("local[2]", {}, quick=True)["spark.driver.defaultJavaOptions"]
-    assert "spark.driver.defaultJavaOptions" not in settings_of("local[2]", {})
+    quick, thorough = settings_of("local[2]", {}, quick=True), settings_of("local[2]", {})
+    assert "TieredStopAtLevel=1" in quick["spark.driver.defaultJavaOptions"]
+    assert quick["spark.sql.codegen.wholeStage"] == "false"
+    assert not {"spark.driver.defaultJavaOptions", "spark.sql.codegen.wholeStage"} & thorough.keys()
 
 
 def test_analyses_are_quick_and_jobs_that_write_ledgers_are_not() -> None:
