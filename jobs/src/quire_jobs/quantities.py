@@ -1,11 +1,13 @@
-"""Reads the amounts that users write in job parameters, such as `7d` or `64Mi`. Pure.
+"""Reads the amounts and times that users write in job parameters, such as `7d` or `64Mi`. Pure.
 
 Duration   seconds; a number, alone or with s, m, h, d or w
 Size       bytes; a number, alone or with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024)
+Moment     a time, ISO 8601; UTC without a zone; None for an empty text
 """
 
 import math
 import re
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import BeforeValidator
@@ -37,5 +39,16 @@ def _bytes(value: object) -> object:
     return math.floor(found) if isinstance(found, float) else found
 
 
+def _moment(value: object) -> object:
+    if not isinstance(value, str) or not value:
+        return value or None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError("not a time; give e.g. 2026-01-31T12:00:00Z") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 Duration = Annotated[float, BeforeValidator(_seconds)]
 Size = Annotated[int, BeforeValidator(_bytes)]
+Moment = Annotated[datetime | None, BeforeValidator(_moment)]

@@ -79,7 +79,7 @@ def test_throughput_counts_the_entries_of_batches(
     assert (row.messages, row.entries) == (BATCHES * BATCH, BATCHES)
 
 
-@pytest.mark.parametrize("kind", sorted(set(MODULES) - {"compact", "offload", "throughput"}))
+@pytest.mark.parametrize("kind", sorted(set(MODULES) - {"compact", "offload", "table", "throughput"}))
 def test_every_report_runs(run: Callable[..., tuple[Summary, Output]], kind: str) -> None:
     given = {} if kind == "audit" else {"topics": ["public/default/orders"]}
     summary, _ = run(kind, **given)

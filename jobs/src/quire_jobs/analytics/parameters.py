@@ -3,29 +3,16 @@
 import re
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from quire_jobs.job import JobParameters
-from quire_jobs.quantities import Duration
+from quire_jobs.quantities import Duration, Moment
 
 _PLACE: Final = re.compile(r"(?:s3|gs|az)://[^/@?#]+(?:/[^?#]*)?|file:///[^?#]+")
 _LAST_S_MAX: Final = 100 * 365 * 86400.0
 _NAMESPACE: Final = re.compile(r"[^./]+(?:\.[^./]+)+")
-
-
-def _moment(value: object) -> object:
-    if not isinstance(value, str) or not value:
-        return value or None
-    try:
-        found = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise ValueError("not a time; give e.g. 2026-01-31T12:00:00Z") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-Moment = Annotated[datetime | None, BeforeValidator(_moment)]
 
 
 class AnalysisParameters(JobParameters):

@@ -17,6 +17,7 @@ MODULES: Mapping[str, str] = {
     "offload": "quire_jobs.offload.job",
     "retention-what-if": "quire_jobs.analytics.retention_what_if",
     "schema-drift": "quire_jobs.analytics.schema_drift",
+    "table": "quire_jobs.lake.job",
     "throughput": "quire_jobs.analytics.throughput",
 }
 

@@ -23,16 +23,41 @@ async def bounded(logs: Sequence[Log], options: SourceOptions, runs: EntryRuns) 
 
 
 async def _bounded(log: Log, options: SourceOptions, runs: EntryRuns) -> Log:
-    first = start_of(log, options)
+    if options.end_at is not None:
+        return await _through(log, dict(options.end_at).get(log.name.name, EARLIEST), options, runs)
+    first = await _first(log, options, runs)
     last = options.end_position or LATEST
     if options.end_ledger is not None:
         last = Position(options.end_ledger, LATEST.entry_id)
     if options.end_time is not None:
         last = await position_before(log, options.end_time, runs)
-    if options.start_time is not None:
-        before = await position_before(log, options.start_time, runs)
-        first = Position(before.ledger_id, before.entry_id + 1)
     return log.between(first, last)
+
+
+async def _first(log: Log, options: SourceOptions, runs: EntryRuns) -> Position:
+    if options.start_after is not None:
+        after = dict(options.start_after).get(log.name.name, EARLIEST)
+        if after.ledger_id >= 0:
+            require_kept(log, following(after), options)
+        return following(after)
+    if options.start_time is not None:
+        return following(await position_before(log, options.start_time, runs))
+    return start_of(log, options)
+
+
+async def _through(log: Log, last: Position, options: SourceOptions, runs: EntryRuns) -> Log:
+    """Return the part up to `last`, which a broker confirmed once, even if the bookies now report an earlier end."""
+    first = await _first(log, options, runs)
+    if last < first:
+        return log.between(first, last)
+    if last.ledger_id not in log.ledgers:
+        require_kept(log, last, options)
+    return beyond(log, Position(first.ledger_id, first.entry_id - 1), last)
+
+
+def following(position: Position) -> Position:
+    """Return the position of the next entry in the same ledger, whether it exists or not."""
+    return Position(position.ledger_id, position.entry_id + 1)
 
 
 def start_of(log: Log, options: SourceOptions) -> Position:

@@ -4,6 +4,7 @@ Spark passes option names in lower case, so names are compared without case. Cre
 the environment or from the file that `config` names (docs/spark.md).
 """
 
+import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,6 +25,9 @@ _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SUBJECTS = ("topic", "topics", "managed_ledger", "ledgers")
 _IGNORED = {"inferschema"}
+_OFFSET = re.compile(r"(-1|\d{1,19}):(-1|\d{1,19})")
+Offsets = tuple[tuple[str, Position], ...]
+"""The last entry of each managed ledger that counts; entry -1: none of that ledger."""
 
 
 class Mode(StrEnum):
@@ -59,6 +63,12 @@ class SourceOptions(BaseModel):
         None, description="begin with the first message published at or after this time"
     )
     end_time: datetime | None = Field(None, description="end before the first message published at or after this time")
+    start_after: Offsets | None = Field(
+        None, description="JSON, managed ledger to ledger:entry: begin after these entries; others from their beginning"
+    )
+    end_at: Offsets | None = Field(
+        None, description="JSON, managed ledger to ledger:entry: last entries to read; nothing of others"
+    )
     split_bytes: int = Field(64 << 20, ge=1, description="stored bytes that one Spark task reads")
     batch_bytes: int = Field(
         4 << 20, ge=1, le=1 << 30, description="stored bytes that a task reads and decodes at a time"
@@ -131,6 +141,11 @@ class SourceOptions(BaseModel):
     def _position(cls, value: Any) -> Any:
         return parse_position(value) if isinstance(value, str) else value
 
+    @field_validator("start_after", "end_at", mode="before")
+    @classmethod
+    def _offsets(cls, value: Any) -> Any:
+        return parse_offsets(value) if isinstance(value, str) else value
+
     @field_validator("start_time", "end_time", mode="before")
     @classmethod
     def _time(cls, value: Any) -> Any:
@@ -172,8 +187,8 @@ class SourceOptions(BaseModel):
             named = " and ".join(given) if given else "none"
             raise ValueError(f"give exactly one of topic, topics, managedLedger and ledgers; given: {named}")
         for side in ("start", "end"):
-            bounds = [f"{side}_{kind}" for kind in ("position", "ledger", "time")]
-            both = [to_camel(name) for name in bounds if getattr(self, name) is not None]
+            bounds = [f"{side}_{kind}" for kind in ("position", "ledger", "time", "after", "at")]
+            both = [to_camel(name) for name in bounds if getattr(self, name, None) is not None]
             if len(both) > 1:
                 raise ValueError(f"{' and '.join(both)} are bounds of the same side; give one of them")
         if self.mode is Mode.TABLE and self.ledgers:
@@ -206,6 +221,22 @@ def parse_position(text: str) -> Position:
     if not (colon and ledger.isdecimal() and entry.isdecimal()):
         raise ValueError("not a position; give ledger:entry, e.g. 12:0, or earliest or latest")
     return Position(int(ledger), int(entry))
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Return the offsets for JSON such as `{"public/default/persistent/orders": "12:199"}`. Raises ValueError."""
+    wrong = 'not offsets; give JSON such as {"public/default/persistent/orders": "12:199"}'
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ValueError(wrong) from error
+    found = []
+    for name, position in given.items() if isinstance(given, dict) else [("", None)]:
+        match = _OFFSET.fullmatch(str(position))
+        if match is None:
+            raise ValueError(wrong)
+        found.append((name, Position(int(match[1]), int(match[2]))))
+    return tuple(found)
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

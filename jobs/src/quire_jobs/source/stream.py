@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, table: "TablePlan | None" = None) -> None:
         """Raise JobOptionsError for options that only a batch read has."""
-        for name in ("end_position", "end_ledger", "end_time"):
+        for name in ("end_position", "end_ledger", "end_time", "end_at"):
             if getattr(options, name) is not None:
                 raise JobOptionsError(f"quire source: a stream has no end: remove the option {to_camel(name)}")
         if options.ledgers:
@@ -106,6 +106,8 @@ class StreamReader(DataSourceStreamReader):
 
     async def _begin(self, driver: _Driver, log: Log) -> Position:
         options = self._options
+        if options.start_after is not None:
+            return dict(options.start_after).get(log.name.name, EARLIEST)
         if options.start_time is not None:
             return await position_before(log, options.start_time, EntryRuns(driver.cluster, options))
         start = start_of(log, options)
@@ -147,6 +149,19 @@ class StreamReader(DataSourceStreamReader):
         them."""
         if after.ledger_id >= 0 and log.name.name not in self._held:
             require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
+
+    def kept(self, begin: Offset) -> Offset:
+        """Return `begin` for a batch read that has no cursor: behind ledgers that were trimmed once they were read.
+
+        Only after `end_behind` with the same `begin`, which checks that nothing after it is gone.
+        """
+        driver = self._opened()
+        found = dict(begin)
+        for log in driver.loop.run(driver.logs):
+            position = found.get(log.name.name)
+            if position is not None and log.ledgers and 0 <= position.ledger_id < log.ledgers[0]:
+                found[log.name.name] = Position(log.ledgers[0], -1)
+        return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch. DataLossError if entries that the checkpoint needs are gone."""

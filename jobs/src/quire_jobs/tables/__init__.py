@@ -7,6 +7,7 @@ target                         identifies a table
 marks                          identify the work of a commit, so that repetitions are detected
 layout                         partitions, order, sizes of files
 data_files, task_files         Parquet files from Arrow batches; Spark's tasks that write and read them
+version                        one state of a table
 snapshots                      the log of a Parquet table (pure)
 parquet_table, iceberg_table   the two kinds; `table` is their common interface
 catalog_errors                 classifies errors of Iceberg catalogs: unavailable, or wrong

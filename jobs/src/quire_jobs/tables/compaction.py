@@ -48,7 +48,7 @@ def compact(
     groups = groups_of(table.files(), layout.file_bytes, files_min)
     if not groups:
         return Compacted(swept=table.sweep())
-    flat = replace(layout, hour_of="", bucket_of="")  # a group is one partition
+    flat = replace(layout, hour_of="", day_of="", bucket_of="")  # a group is one partition
 
     def merge(numbers: Iterable[int]) -> Iterator[tuple[int, DataFile]]:
         from quire_jobs.tables.data_files import read_files, write_files

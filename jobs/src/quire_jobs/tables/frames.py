@@ -75,8 +75,11 @@ def write_frame(
     )
 
 
-def read_frame(spark: "SparkSession", target: TableTarget) -> "DataFrame":
-    """Return the rows of the newest snapshot. NotFoundError: no table. Iceberg engines read more tables, and faster."""
+def read_frame(spark: "SparkSession", target: TableTarget, *, version: str = "") -> "DataFrame":
+    """Return the rows of a version, or of the newest one. NotFoundError: no table.
+
+    Iceberg engines read more tables, and faster. `version`: its name by `Table.version`.
+    """
     table = open_table(target)
     if table.schema() is None:
         raise NotFoundError(f"table {table.shown} does not exist")
@@ -84,7 +87,7 @@ def read_frame(spark: "SparkSession", target: TableTarget) -> "DataFrame":
     from quire_jobs.tables.task_files import NAME, TableFiles, target_options
 
     register_source(spark, TableFiles)
-    return spark.read.format(NAME).options(**target_options(target)).load()
+    return spark.read.format(NAME).options(**target_options(target, version)).load()
 
 
 def foreach_batch(
@@ -140,7 +143,7 @@ def _write_few(
     """Write the files on the driver; None if there are more than `rows_max` rows."""
     from quire_jobs.tables.data_files import write_files
 
-    with _task_errors():
+    with task_errors():
         found = frame.limit(rows_max + 1).toArrow()
     if found.num_rows > rows_max:
         return None
@@ -158,14 +161,14 @@ def _write(frame: "DataFrame", schema: "pa.Schema", layout: Layout, target: Tabl
     with tempfile.TemporaryDirectory(prefix="quire-table-") as folder:
         report = Path(folder) / "files.json"
         options = write_options(target, layout, schema, str(report))
-        with _task_errors():
+        with task_errors():
             frame.write.format(NAME).options(**options).mode("append").save()
         return [DataFile(**each) for each in json.loads(report.read_text(encoding="utf-8"))]
 
 
 @contextmanager
-def _task_errors() -> Iterator[None]:
-    """Raise an error of this project with which a task failed, in its own class; other errors of Spark stay."""
+def task_errors() -> Iterator[None]:
+    """Raise an error of this project with which a task or planning failed, in its own class; other errors stay."""
     from pyspark.errors import PySparkException
 
     try:

@@ -29,7 +29,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as Opened
-from pyiceberg.transforms import HourTransform, IdentityTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.utils.config import Config
 
 from quire_bookie.env.clock import SystemClock
@@ -42,6 +42,7 @@ from quire_jobs.tables.layout import BUCKET, Layout
 from quire_jobs.tables.marks import Mark, outdated
 from quire_jobs.tables.parquet_table import merged_columns
 from quire_jobs.tables.target import TableTarget
+from quire_jobs.tables.version import Version
 
 if TYPE_CHECKING:
     from pyiceberg.table import Transaction
@@ -83,9 +84,17 @@ class IcebergTable:
         found = with_retries(self.shown, self._load)
         return None if found is None else _plain(found.schema().as_arrow())
 
-    def files(self) -> list[DataFile]:
-        """Return the files of the table. QuireJobError if rows were deleted from files."""
-        tasks = with_retries(self.shown, lambda: list(self._existing().scan().plan_files()))
+    def version(self) -> Version:
+        """Return the newest state; one file of the catalog has its snapshot, properties and columns."""
+        found = with_retries(self.shown, self._load)
+        return (
+            Version() if found is None else Version(_snapshot(found), _marks(found), _plain(found.schema().as_arrow()))
+        )
+
+    def files(self, version: str = "") -> list[DataFile]:
+        """Return the files of a version. QuireJobError if rows were deleted from files."""
+        snapshot = int(version) if version else None
+        tasks = with_retries(self.shown, lambda: list(self._existing().scan(snapshot_id=snapshot).plan_files()))
         if any(task.delete_files for task in tasks):
             raise QuireJobError(f"{self.shown}: rows were deleted from its files; read it with an Iceberg engine")
         return [_file(task.file) for task in tasks]
@@ -112,8 +121,9 @@ class IcebergTable:
             making = self._catalog.create_table_transaction(self._identifier, schema=schema)
             if layout.partitioned:
                 with making.update_spec() as spec:
-                    if layout.hour_of:
-                        spec.add_field(layout.hour_of, HourTransform(), f"{layout.hour_of}_hour")
+                    if layout.time_of:
+                        period: Transform[Any, Any] = DayTransform() if layout.day_of else HourTransform()
+                        spec.add_field(layout.time_of, period, f"{layout.time_of}_{layout.period}")
                     if layout.bucket_of:
                         spec.add_field(BUCKET, IdentityTransform(), f"{BUCKET}_part")
             making.commit_transaction()

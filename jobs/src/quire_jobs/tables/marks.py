@@ -3,15 +3,18 @@
     run.<run id>                  -> milliseconds since 1970    a run of a job, once
     query.<query id>              -> batch id                   a micro-batch of a stream, once; ids ascend
     ledgers.<managed ledger>      -> 3-17,20-20                 ledgers whose messages are in the table
+    positions                     -> {"<managed ledger>": "12:199", ...}  the last entry of each in the table
 
 The newest RUNS_KEPT runs are kept; the other marks are one small value per query or managed ledger. Pure.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 RUNS_KEPT = 1000
+POSITIONS = "positions"
 _RUN = "run."
 
 
@@ -79,6 +82,29 @@ class LedgerRange:
         return encode_ranges(joined)
 
 
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The entries of managed ledgers after `before` up to and including `through`; both as `ledger:entry` by name.
+
+    `before` lacks a managed ledger of which the table has no entry yet.
+    """
+
+    before: Mapping[str, str]
+    through: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        """One key for all managed ledgers: one commit adds entries of several."""
+        return POSITIONS
+
+    def merged(self, found: str | None, now_ms: int) -> str | None:
+        """Return None if the table is at another position: another run added entries meanwhile."""
+        present = decode_positions(found)
+        if any(present.get(name) != self.before.get(name) for name in self.through):
+            return None
+        return json.dumps(present | dict(self.through), sort_keys=True)
+
+
 def once_per_run(run_id: str) -> Mark:
     """Return the mark of a run of a job: a repetition adds nothing. ValueError without a run id."""
     if not run_id:
@@ -94,6 +120,11 @@ def once_per_batch(query_id: str, batch_id: int) -> Mark:
 def ledgers_key(managed_ledger: str) -> str:
     """Return the key of a managed ledger's ranges."""
     return f"ledgers.{managed_ledger}"
+
+
+def decode_positions(value: str | None) -> dict[str, str]:
+    """Return the last entry of each managed ledger in the table, as `ledger:entry`."""
+    return {str(name): str(position) for name, position in json.loads(value or "{}").items()}
 
 
 def decode_ranges(value: str | None) -> list[tuple[int, int]]:

@@ -41,6 +41,7 @@ from quire_jobs.tables.snapshots import (
     version_of,
 )
 from quire_jobs.tables.target import TableTarget
+from quire_jobs.tables.version import Version
 
 COMMIT_TRIES = 20
 T = TypeVar("T")
@@ -63,9 +64,9 @@ class ParquetTable:
         self._clock = SystemClock()
 
     # ---- reading
-    def state(self) -> State:
-        """Return the newest version."""
-        return self._run(self._load) if self._exists else State()
+    def state(self, version: int | None = None) -> State:
+        """Return this version; None for the newest one."""
+        return self._run(lambda: self._load(version)) if self._exists else State()
 
     def marks(self) -> Mapping[str, str]:
         """Return the marks of the table's commits."""
@@ -75,9 +76,14 @@ class ParquetTable:
         """Return the columns; None if the table does not exist."""
         return self.state().schema
 
-    def files(self) -> list[DataFile]:
-        """Return the files of the table."""
-        return list(self.state().files.values())
+    def version(self) -> Version:
+        """Return the newest state."""
+        state = self.state()
+        return Version(str(state.version) if state.version else "", state.marks, state.schema)
+
+    def files(self, version: str = "") -> list[DataFile]:
+        """Return the files of a version; without a name, of the newest one."""
+        return list(self.state(int(version) if version else None).files.values())
 
     # ---- writing
     def prepare(self, schema: pa.Schema, layout: Layout) -> None:
@@ -176,16 +182,19 @@ class ParquetTable:
             return after.version
         raise QuireJobError(f"{self.shown}: {COMMIT_TRIES} times another commit came first; try again later")
 
-    async def _load(self) -> State:
+    async def _load(self, last: int | None = None) -> State:
         objects = self._objects
-        versions = sorted(version for name in await objects.names(FOLDER) if (version := version_of(name)) is not None)
-        if not versions:
+        if last is None:
+            last = max(
+                [each for name in await objects.names(FOLDER) if (each := version_of(name)) is not None], default=0
+            )
+        if not last:
             return State()
         values = []
-        for version in range(first_needed(versions[-1]), versions[-1] + 1):
+        for version in range(first_needed(last), last + 1):
             value = await objects.get(snapshot_name(version))
             if value is None:
-                raise QuireJobError(f"{self.shown}: snapshot {version} of its log is missing")
+                raise QuireJobError(f"{self.shown}: snapshot {version} of its log is missing; read a newer version")
             values.append(value)
         return decode_log(values)
 

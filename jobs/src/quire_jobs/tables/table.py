@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from quire_jobs.tables.data_files import DataFile, FileStore
     from quire_jobs.tables.layout import Layout
     from quire_jobs.tables.marks import Mark
+    from quire_jobs.tables.version import Version
 
 SWEEP_AFTER_S = 3 * 86_400.0
 """Time for which files without a snapshot are kept: for readers of an older snapshot, and for slow writers."""
@@ -42,9 +43,13 @@ class Table(Protocol):
         """Return the columns; None if the table does not exist."""
         ...
 
-    def files(self) -> "list[DataFile]":
-        """Return the files. QuireJobError if rows were deleted from files, which only an Iceberg engine can read
-        then."""
+    def version(self) -> "Version":
+        """Return the newest state. Its marks describe exactly the rows of its files."""
+        ...
+
+    def files(self, version: str = "") -> "list[DataFile]":
+        """Return the files of a version; without a name, of the newest one. QuireJobError: the version has expired, or
+        rows were deleted from files, which only an Iceberg engine can read then."""
         ...
 
     def prepare(self, schema: "pa.Schema", layout: "Layout") -> None:

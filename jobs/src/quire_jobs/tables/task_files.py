@@ -31,9 +31,9 @@ NAME = "quire_table_files"
 _TASKS_MAX = 64
 
 
-def target_options(target: TableTarget) -> dict[str, str]:
-    """Return a target as options; it contains no credentials."""
-    return {each: str(value) for each, value in asdict(target).items()}
+def target_options(target: TableTarget, version: str = "") -> dict[str, str]:
+    """Return a target, and its version to read, as options; they contain no credentials."""
+    return {each: str(value) for each, value in asdict(target).items()} | {"version": version}
 
 
 def write_options(target: TableTarget, layout: Layout, schema: pa.Schema, report: str) -> dict[str, str]:
@@ -62,8 +62,8 @@ class TableFiles(DataSource):
         return from_arrow_schema(schema)
 
     def reader(self, schema: StructType) -> "_Reader":
-        """Return a reader of all rows of the newest snapshot."""
-        return _Reader(self._target)
+        """Return a reader of all rows of a version."""
+        return _Reader(self._target, self.options.get("version", ""), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> "_Writer":
         """Return a writer of files that no snapshot lists yet."""
@@ -103,17 +103,19 @@ class _Part(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, target: TableTarget) -> None:
+    def __init__(self, target: TableTarget, version: str, schema: StructType) -> None:
         self._target = target
-        table = open_table(target)
-        schema = table.schema()
-        assert schema is not None
-        self._columns = schema
+        self._version = version
+        columns = open_table(target).schema()
+        assert columns is not None
+        # A commit since Spark asked for the columns may have added some.
+        self._columns = pa.schema([columns.field(name) for name in schema.fieldNames()])
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the files, distributed by size."""
+        files = open_table(self._target).files(self._version)
         parts = [_Part([]) for _ in range(_TASKS_MAX)]
-        for number, file in enumerate(sorted(open_table(self._target).files(), key=lambda each: -each.size_bytes)):
+        for number, file in enumerate(sorted(files, key=lambda each: -each.size_bytes)):
             parts[number % _TASKS_MAX].files.append(file)
         return [part for part in parts if part.files] or parts[:1]
 

@@ -194,6 +194,36 @@ KINDS = {
         frozenset({"output"}),
         frozenset({"topics"}),
     ),
+    "table": JobKind(
+        frozenset(
+            {
+                "batchEntries",
+                "batchSize",
+                "compact",
+                "compactEvery",
+                "config",
+                "endpoint",
+                "every",
+                "failOnDataLoss",
+                "failOnUndecodable",
+                "failuresMax",
+                "fileSize",
+                "format",
+                "http",
+                "metadata",
+                "partitionBy",
+                "payload",
+                "region",
+                "runFor",
+                "runId",
+                "startTime",
+                "table",
+                "topics",
+            }
+        ),
+        frozenset({"table", "topics"}),
+        frozenset({"topics"}),
+    ),
     "throughput": JobKind(
         frozenset(
             {

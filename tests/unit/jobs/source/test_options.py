@@ -47,6 +47,27 @@ def test_times_in_milliseconds_and_the_positions_earliest_and_latest() -> None:
     assert parsed(topic="x", startPosition="latest").start_position == LATEST
 
 
+def test_offsets_name_the_last_entry_of_each_managed_ledger() -> None:
+    options = parsed(topic="x", startAfter='{"a/b/persistent/x": "4:-1"}', endAt='{"a/b/persistent/x": "5:17"}')
+    assert options.start_after == (("a/b/persistent/x", Position(4, -1)),)
+    assert options.end_at == (("a/b/persistent/x", Position(5, 17)),)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5:1", "[]", '["a"]', '{"a": 5}', '{"a": "5"}', '{"a": "5:1:2"}', '{"a": "-2:0"}']
+)
+def test_what_is_not_offsets_is_refused(text: str) -> None:
+    with pytest.raises(JobOptionsError, match=r"startAfter = .*not offsets; give JSON such as"):
+        parsed(topic="x", startAfter=text)
+
+
+def test_offsets_exclude_other_bounds_of_their_side() -> None:
+    with pytest.raises(JobOptionsError, match="startLedger and startAfter are bounds of the same side"):
+        parsed(topic="x", startLedger="4", startAfter="{}")
+    with pytest.raises(JobOptionsError, match="endTime and endAt are bounds of the same side"):
+        parsed(topic="x", endTime="0", endAt="{}")
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [

@@ -1,6 +1,7 @@
 """Both kinds of tables: a commit stays single, after any repetition and any crash."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from quire_jobs.errors import JobOptionsError
@@ -8,7 +9,8 @@ from quire_jobs.tables import Layout, TableFormat, TableTarget, iceberg_table, o
 from quire_jobs.tables.compaction import groups_of
 from quire_jobs.tables.data_files import DataFile, read_files, write_files
 from quire_jobs.tables.marks import LedgerRange
-from tests.unit.jobs.tables.conftest import LAYOUT, SCHEMA, ids_of, put, write
+from quire_jobs.tables.version import Version
+from tests.unit.jobs.tables.conftest import LAYOUT, SCHEMA, ids_of, put, rows_of, write
 
 
 def test_a_repeated_run_or_batch_adds_nothing(target: TableTarget) -> None:
@@ -139,3 +141,28 @@ def test_invalid_table_names_are_refused(kind: str, name: str, said: str) -> Non
 def test_a_missing_catalog_is_an_error() -> None:
     with pytest.raises(JobOptionsError, match=r"iceberg:nowhere\.a\.b"):
         open_table(TableTarget.parse("iceberg", "nowhere.a.b"))
+
+
+def test_a_version_has_the_marks_of_its_files_and_stays_readable(target: TableTarget) -> None:
+    assert open_table(target).version() == Version()
+    put(target, range(10), once_per_run("a"))
+    first = open_table(target).version()
+    put(target, range(10, 20), once_per_run("b"))
+    second = open_table(target).version()
+    table = open_table(target)
+    assert (set(first.marks), set(second.marks)) == ({"run.a"}, {"run.a", "run.b"})
+    for version, rows in ((first.name, 10), (second.name, 20), ("", 20)):
+        assert sum(file.rows for file in table.files(version)) == rows
+
+
+def test_a_table_may_be_partitioned_by_day(target: TableTarget) -> None:
+    layout, table = Layout(day_of="time"), open_table(target)
+    table.prepare(SCHEMA, layout)
+    batch = rows_of(range(48), per_hour=1)
+    batch = batch.take(pc.sort_indices(batch, sort_keys=[("id", "ascending")]))
+    files = list(write_files([batch], SCHEMA, layout, table.store, table.folder))
+    assert [(file.partition, file.rows) for file in files] == [("day=1970-01-01", 24), ("day=1970-01-02", 24)]
+    assert table.commit(files, SCHEMA, once_per_run("a"), began_ms=1 << 62) is not None
+    assert ids_of(target) == list(range(48))
+    with pytest.raises(JobOptionsError, match="choose one"):
+        Layout(hour_of="time", day_of="time")
