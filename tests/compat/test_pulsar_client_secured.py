@@ -3,6 +3,7 @@
 One process serves all tests; each test has its own topics, and its own namespace if it grants permissions.
 """
 
+import asyncio
 import itertools
 import json
 import socket
@@ -20,6 +21,7 @@ import pytest
 pulsar = pytest.importorskip("pulsar")
 
 from quire_bookie.cli.client_access import ClientAccess  # noqa: E402  after the check that there is a client
+from quire_client import BrokerRefusedError, Client, DeniedByBrokerError, MessageId  # noqa: E402
 from quire_jobs.errors import SourceUnavailableError  # noqa: E402
 from quire_jobs.sink.options import parse_sink_options  # noqa: E402
 from quire_jobs.sink.publishing import Publisher  # noqa: E402
@@ -145,6 +147,28 @@ def test_a_client_with_tls_and_a_token_of_a_permitted_role_produces_and_consumes
 ) -> None:
     namespace = broker.namespace(app=["produce", "consume"])
     send_and_receive(connect(with_token("app")), f"persistent://{namespace}/t", 200)
+
+
+def test_our_client_connects_with_tls_and_a_token_of_a_permitted_role_alone(broker: Secured, tmp_path: Path) -> None:
+    topic = f"persistent://{broker.namespace(app=['produce', 'consume'])}/t"
+    authority, plain = broker.authority.trust, broker.process.url
+    stranger = Authority(tmp_path, "stranger").trust
+
+    async def store(url: str, access: ClientAccess) -> MessageId:
+        async with Client(url, access) as client, client.producer(topic) as producer:
+            return await producer.send(b"m")
+
+    assert asyncio.run(store(broker.url, ClientAccess(token("app"), trust=authority))).entry_id == 0
+    for url, access, error in (
+        (broker.url, ClientAccess("no.to.ken", trust=authority), DeniedByBrokerError),
+        (broker.url, ClientAccess(trust=authority), DeniedByBrokerError),
+        (broker.url, ClientAccess(token("other"), trust=authority), DeniedByBrokerError),
+        (broker.url, ClientAccess(token("app"), trust=stranger), BrokerRefusedError),
+        (broker.url.replace("127.0.0.1", "localhost"), ClientAccess(token("app"), trust=authority), BrokerRefusedError),
+        (plain, ClientAccess(), DeniedByBrokerError),
+    ):
+        with pytest.raises(error):
+            asyncio.run(store(url, access))
 
 
 def test_sink_of_spark_connects_only_to_the_host_of_the_certificate(broker: Secured) -> None:

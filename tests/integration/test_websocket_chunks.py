@@ -14,15 +14,16 @@ import pulsar
 import pytest
 from aiohttp import WSMsgType
 
-from quire_broker.cli.client import Producer, open_client
 from quire_broker.limits import WEBSOCKET_CHUNKED_BYTES_MAX
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.clients import SessionSettings
 from quire_broker.wire.entry import seal
 from quire_broker.wire.hot import encode_send
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client import Client
 from tests.integration.test_websockets import SERVED, TOPIC, Sockets, acknowledge, acknowledged, received
 from tests.support.broker_world import running_brokers
+from tests.support.raw_client import Producer
 
 FULL_NAME = "persistent://public/default/orders"
 LARGE = base64.b64encode(random.Random(3).randbytes(300_000)).decode()
@@ -124,8 +125,8 @@ class RawProducer(Producer):
 
 @asynccontextmanager
 async def raw(broker: RunningBroker) -> AsyncIterator[RawProducer]:
-    async with open_client(f"pulsar://127.0.0.1:{broker.port}") as client:
-        producer = RawProducer(await client.owner(FULL_NAME))
+    async with Client(f"pulsar://127.0.0.1:{broker.port}") as client:
+        producer = RawProducer(await client.brokers.owner(FULL_NAME))
         await producer.open(FULL_NAME)
         yield producer
 

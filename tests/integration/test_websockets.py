@@ -15,12 +15,13 @@ import websocket
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from quire_bookie.settings.tokens import TokenSettings
-from quire_broker.cli.client import Producer, open_client
 from quire_broker.names import parse_topic
 from quire_broker.security.settings import AccessSettings, AuthenticationSettings
 from quire_broker.server.broker import RunningBroker
 from quire_broker.settings.websocket import WebSocketSettings
+from quire_client import Client
 from tests.support.broker_world import BrokerWorld, running_brokers
+from tests.support.raw_client import Producer
 
 TOPIC = "persistent/public/default/orders"
 SERVED = WebSocketSettings(enabled=True, text_bytes_max=64 * 1024)
@@ -215,9 +216,9 @@ async def test_a_reader_begins_where_it_says(sockets: Sockets) -> None:
 
 async def batch(broker: RunningBroker, texts: list[str]) -> None:
     """Publish messages as one entry."""
-    async with open_client(f"pulsar://127.0.0.1:{broker.port}") as client:
+    async with Client(f"pulsar://127.0.0.1:{broker.port}") as client:
         topic = "persistent://public/default/orders"
-        producer = Producer(await client.owner(topic))
+        producer = Producer(await client.brokers.owner(topic))
         await producer.open(topic)
         await producer.send([text.encode() for text in texts], key=None, properties={}, now_ms=1)
         await producer.flush()

@@ -21,12 +21,12 @@ from yarl import URL
 
 from quire_bookie.errors import QuireError
 from quire_broker.admin.forwarding import FORWARDED, Answered, Call, Forwarding
-from quire_broker.cli.client import Client, Producer
 from quire_broker.managed_ledger.list_store import node_path
 from quire_broker.names import parse_topic
 from quire_broker.security.settings import AccessSettings
 from quire_broker.topic.subscription import Subscription
 from quire_broker.topic.topic import Topic
+from quire_client import Client
 from tests.sim.broker_faults import Brokers
 from tests.sim.broker_hosts import simulated_machines
 from tests.sim.brokers_scenario import LEASE_S, SETTINGS
@@ -34,6 +34,7 @@ from tests.sim.history import HistoryError
 from tests.sim.loop import SimLoop
 from tests.sim.web import simulated_http
 from tests.sim.world import World, retry
+from tests.support.raw_client import Producer
 
 TOPIC = parse_topic("persistent://public/default/parts")
 PARTITIONS = TOPIC.partitions(6)
@@ -208,7 +209,7 @@ class Admin:
         topic = str(self._chance.choice(PARTITIONS))
         client = Client(self._chance.choice(self._brokers.hosts).url)
         try:
-            producer = Producer(await client.owner(topic))
+            producer = Producer(await client.brokers.owner(topic))
             await producer.open(topic)
             for _ in range(3):
                 await producer.send([b"message"], key=None, properties={}, now_ms=1)

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from quire_bookie.errors import QuireError
-from quire_broker.cli.client import Client, Connection, Consumer, Received, received_of
 from quire_broker.wire.frames import MessageFrame, encode
 from quire_broker.wire.kinds import InitialPosition, KeySharedMode, Kind, SubscriptionType
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client import Client
+from quire_client.connection import Connection
 from tests.sim.topic_clients import TopicHistory
+from tests.support.raw_client import Consumer, Received, received_of
 
 SUBSCRIPTION = "keys"
 LOOK_S = 0.1
@@ -166,7 +168,7 @@ class Member:
             if self.wanted:
                 client = Client(self._chance.choice(self._urls))
                 try:
-                    await self._stay(await client.owner(self._topic))
+                    await self._stay(await client.brokers.owner(self._topic))
                 except (QuireError, OSError) as error:
                     self._note(f"{self._name}: {error}")
                 finally:

@@ -15,12 +15,13 @@ from dataclasses import replace
 from quire_bookie.errors import QuireError
 from quire_bookie.metadata.under_replication import UnderReplication
 from quire_bookie.settings.recovery import RecoverySettings
-from quire_broker.cli.client import Client, Connection, Consumer, Received
 from quire_broker.managed_ledger.cursors.cursor_state import decode_node
 from quire_broker.managed_ledger.list_store import ROOT
 from quire_broker.managed_ledger.nodes.node_codec import decode_list
 from quire_broker.names import NamespaceName
 from quire_broker.settings.managed_ledger import MarkedLedgerSettings
+from quire_client import Client
+from quire_client.connection import Connection
 from tests.sim.autorecovery_scenario import Cluster
 from tests.sim.broker_faults import Brokers
 from tests.sim.broker_hosts import simulated_machines
@@ -31,6 +32,7 @@ from tests.sim.metadata import SimMetadataStore
 from tests.sim.plan import Step
 from tests.sim.topic_clients import SUBSCRIPTION, TopicClients, TopicHistory
 from tests.sim.world import World, retry
+from tests.support.raw_client import Consumer, Received
 
 NAMESPACE = NamespaceName("public", "simulated")
 BOUNDARIES = ["0x00000000", "0x80000000", "0xffffffff"]
@@ -86,7 +88,7 @@ class RestingClient:
         while not done:
             client = Client(self._chance.choice(self._urls))
             try:
-                done = await self._use(await client.owner(self._topic))
+                done = await self._use(await client.brokers.owner(self._topic))
             except (QuireError, OSError) as error:
                 self._note(f"the client of {self._topic}: {error}")
             finally:

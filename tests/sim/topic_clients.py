@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from quire_bookie.errors import QuireError
-from quire_broker.cli.client import BrokerRefusedError, Client, Connection, Consumer, Received
 from quire_broker.wire.entry import seal
 from quire_broker.wire.hot import encode_send
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client import Client
+from quire_client.connection import Connection
+from quire_client.errors import BrokerRefusedError, ConnectionLostError
 from tests.sim.history import HistoryError
+from tests.support.raw_client import Consumer, Received
 
 WINDOW = 20
 RECEIPT_S = 4.0
@@ -88,7 +91,7 @@ class TopicClients:
         while not (self.stops and len(self.history.acknowledged) == self.history.sent):
             client = Client(self._chance.choice(self._urls))
             try:
-                await self._publish_on(await client.owner(self._topic))
+                await self._publish_on(await client.brokers.owner(self._topic))
             except (QuireError, OSError) as error:
                 self._note(f"the publisher of {self._topic}: {error}")
             finally:
@@ -107,7 +110,10 @@ class TopicClients:
         self._failure = ""
         connection.on_frame[(Kind.SEND_RECEIPT, number)] = self._on_receipt
         connection.on_frame[(Kind.SEND_ERROR, number)] = lambda error: self._fail(error.message)
-        connection.on_lost.append(lambda: self._fail("the connection is lost"))
+        connection.on_frame[(Kind.CLOSE_PRODUCER, number)] = lambda _: connection.fail(
+            ConnectionLostError("the broker closed the producer")
+        )
+        connection.on_lost[number] = lambda _: self._fail("the connection is lost")
         body = pb.CommandProducer(topic=self._topic, producer_id=number, producer_name="publisher", epoch=self._epoch)
         body.user_provided_producer_name = True
         await connection.ask(Kind.PRODUCER, "producer", body)
@@ -157,7 +163,7 @@ class TopicClients:
         while True:
             client = Client(self._chance.choice(self._urls))
             try:
-                await self._consume_on(await client.owner(self._topic))
+                await self._consume_on(await client.brokers.owner(self._topic))
             except (QuireError, OSError) as error:
                 self._note(f"the consumer of {self._topic}: {error}")
             finally:
@@ -180,7 +186,7 @@ class TopicClients:
         """Read the topic from its start and check it."""
         client = Client(self._urls[0])
         try:
-            connection = await client.owner(self._topic)
+            connection = await client.brokers.owner(self._topic)
             queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
             consumer = Consumer(connection, -1, queue)
             await consumer.open(self._topic, None, earliest=True)

@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from quire_bookie.errors import QuireError
-from quire_broker.cli.client import Client, Connection, Consumer, Received
 from quire_broker.names import NamespaceName
 from quire_broker.settings.topics import UnusedTopicSettings
 from quire_broker.topic.unused import CHECK_S
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client import Client
+from quire_client.connection import Connection
 from tests.sim.broker_faults import Brokers
 from tests.sim.broker_hosts import simulated_machines
 from tests.sim.brokers_scenario import LEASE_S, SETTINGS
@@ -28,6 +29,7 @@ from tests.sim.loop import SimLoop
 from tests.sim.plan import Step
 from tests.sim.topic_clients import SUBSCRIPTION, TopicClients, TopicHistory
 from tests.sim.world import World, retry
+from tests.support.raw_client import Consumer, Received
 
 NAMESPACE = NamespaceName("public", "simulated")
 BOUNDARIES = ["0x00000000", "0x80000000", "0xffffffff"]
@@ -84,7 +86,7 @@ class Visitor:
         while not (self.stops and done):
             client = Client(self._chance.choice(self._urls))
             try:
-                await self._visit(await client.owner(self._topic))
+                await self._visit(await client.brokers.owner(self._topic))
                 done = True
             except (QuireError, OSError) as error:
                 done = False

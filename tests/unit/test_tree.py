@@ -7,7 +7,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "tests" / "unit"
 MEMBERS = ("bookie", "broker", "operator", "jobs")
-OTHER_SUBJECTS = {"audit": "scripts/audit", "charts": "charts", "images": "images"}
+OTHER_SUBJECTS = {"client": "broker/src/quire_client", "audit": "scripts/audit", "charts": "charts", "images": "images"}
 """Folders of tests/unit whose subject is not a member, with the folder of their subject."""
 TESTED_ELSEWHERE = {
     "broker/config": "read by the command line: tests/unit/broker/cli and test_configuration_docs.py",

@@ -5,9 +5,8 @@ messages that should have been sent meanwhile. One event loop sends; the result 
 """
 
 import asyncio
+import contextlib
 import struct
-from collections import deque
-from contextlib import suppress
 from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Annotated
@@ -21,15 +20,15 @@ from quire_bookie.cli.rest import DEFAULT_HTTP, Http, ask
 from quire_bookie.cli.tables import Output, OutputOption, print_one
 from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import SystemChance
-from quire_bookie.env.clock import SystemClock
 from quire_bookie.env.machine import process_cpu_s
-from quire_bookie.errors import QuireError
 from quire_broker.cli.admin_paths import topic_of, topic_path
 from quire_broker.cli.latencies import Latencies
 from quire_broker.cli.traffic import BATCH_MAX, DEFAULT_URL, Broker
 
 if TYPE_CHECKING:
-    from quire_broker.cli.client import Producer, Received
+    from quire_client.batch import OnDone
+    from quire_client.consumer import Reader
+    from quire_client.producer import Producer
 
 _STAMP = struct.Struct("<d")
 PERCENTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
@@ -86,7 +85,7 @@ def register(commands: Commands) -> None:
             result = asyncio.run(measure(broker, str(name), plan))
         finally:
             if topic is None:
-                with suppress(MissingError):  # it was not created
+                with contextlib.suppress(MissingError):  # it was not created
                     ask(http, "DELETE", f"{topic_path(name)}?force=true")
         found = facts(plan, result)
         print_one(values(result), found, output, name=name)
@@ -96,67 +95,78 @@ def register(commands: Commands) -> None:
 
 async def measure(broker: str, topic: str, plan: Plan) -> Result:
     """Send by the plan and wait for every receipt, and with `reads` for every message."""
-    from quire_broker.cli.client import Consumer, Producer, open_client
+    from quire_bookie.cli.client_access import client_access
+    from quire_client import LATEST, Client, ProducerOptions
 
     result = Result()
-    async with open_client(broker) as client, open_client(broker) as reading:
+    options = ProducerOptions(batch_messages_max=plan.batch)
+    async with (
+        Client(broker, client_access) as client,
+        Client(broker, client_access) as reading,
+        contextlib.AsyncExitStack() as stack,
+    ):
         senders = []
-        names = await client.partitions(topic, create=True)
-        for number in range(plan.producers):
-            name = names[number % len(names)]
-            producer = Producer(await client.owner(name))
-            await producer.open(name)
-            senders.append(producer)
-        queue: asyncio.Queue[Received | QuireError | None] = asyncio.Queue()
+        for _ in range(plan.producers):
+            senders.append(await stack.enter_async_context(client.producer(topic, options)))
+        sent = asyncio.Event()
+        reader = None
         if plan.reads:
-            for partition, name in enumerate(names):
-                await Consumer(await reading.owner(name), partition, queue).open(name, None)
-        reader = asyncio.ensure_future(_read(queue, plan, result))
+            receiver = await stack.enter_async_context(reading.reader(topic, LATEST))
+            reader = asyncio.ensure_future(_read(receiver, plan, result, sent))
         began, cpu = _now(), process_cpu_s()
-        await asyncio.gather(*(_send(sender, plan, began, result) for sender in senders))
-        result.seconds, result.cpu_s = _now() - began, process_cpu_s() - cpu
-        queue.put_nowait(None)
-        await reader
+        try:
+            await asyncio.gather(*(_send(sender, plan, began, result) for sender in senders))
+            result.seconds, result.cpu_s = _now() - began, process_cpu_s() - cpu
+            sent.set()
+            if reader is not None and result.received < result.acknowledged:
+                await reader
+        finally:
+            if reader is not None:
+                reader.cancel()
     return result
 
 
 async def _send(producer: "Producer", plan: Plan, began: float, result: Result) -> None:
-    """Send entries until the time is over, and wait for their receipts."""
-    clock, due_times = SystemClock(), deque[float]()
+    """Send batches until the time is over, and wait for their receipts."""
     filler = SystemChance().token(plan.size - _STAMP.size)
-
-    def receipt() -> None:
-        result.publish.add(_now() - due_times.popleft(), plan.batch)
-        result.acknowledged += plan.batch
-
-    producer.on_receipt = receipt
     pause_s = plan.batch * plan.producers / plan.rate if plan.rate else 0.0
+    failures: list[BaseException] = []
     for number in count():
         # Not added up: the errors of rounding would send one entry more at some times of the loop.
         after = number * pause_s if plan.rate else _now() - began
-        if after >= plan.seconds:
+        if after >= plan.seconds or failures:
             break
         due = began + after
         await asyncio.sleep(max(0.0, due - _now()))
-        due_times.append(due)
         payload = _STAMP.pack(due) + filler
-        await producer.send([payload] * plan.batch, key=None, properties={}, now_ms=clock.now_ms())
+        stored = _on_stored(due, result, failures)
+        for _ in range(plan.batch):
+            await producer.enqueue(payload, on_done=stored)
     await producer.flush()
+    if failures:
+        raise failures[0]
 
 
-async def _read(queue: "asyncio.Queue[Received | QuireError | None]", plan: Plan, result: Result) -> None:
-    """Note the ages of received messages until all acknowledged ones are there. None in the queue: all are sent."""
-    all_sent = False
-    while not (all_sent and (result.received >= result.acknowledged or not plan.reads)):
-        found = await queue.get()
-        if isinstance(found, QuireError):
-            raise found
-        if found is None:
-            all_sent = True
-            continue
-        if len(found.message.payload) != plan.size:
+def _on_stored(due: float, result: Result, failures: list[BaseException]) -> "OnDone":
+    """Return what counts a stored message that was due at this time."""
+
+    def stored(outcome: object) -> None:
+        if isinstance(outcome, BaseException):
+            failures.append(outcome)
+            return
+        result.publish.add(_now() - due)
+        result.acknowledged += 1
+
+    return stored
+
+
+async def _read(reader: "Reader", plan: Plan, result: Result, sent: asyncio.Event) -> None:
+    """Note the ages of received messages, until all are `sent` and those acknowledged are there."""
+    while not (sent.is_set() and result.received >= result.acknowledged):
+        message = await reader.receive()
+        if len(message.payload) != plan.size:
             continue  # of another producer
-        (due,) = _STAMP.unpack_from(found.message.payload)
+        (due,) = _STAMP.unpack_from(message.payload)
         result.end_to_end.add(_now() - due)
         result.received += 1
 

@@ -10,14 +10,13 @@ from quire_bookie.control_characters import cell_for_terminal
 from quire_bookie.spans import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
-    from quire_broker.cli.client import Received
+    from quire_client.message import Message
 
 
-def print_message(received: "Received", output: Output) -> None:
+def print_message(message: "Message", output: Output) -> None:
     """Print one message: its text alone; with -o wide one line with its id, publish time, key, trace and text."""
-    message = received.message
     text = message.payload.decode("utf-8", errors="replace")
-    name = f"{received.ledger_id}:{received.entry_id}:{message.batch_index}"
+    name = str(message.id)
     if output is Output.TABLE:
         say_content(text)
     elif output is Output.WIDE:
@@ -28,7 +27,7 @@ def print_message(received: "Received", output: Output) -> None:
     else:
         shown = {
             "id": name,
-            "partition": received.partition,
+            "partition": max(0, message.id.partition),
             "key": message.key,
             "properties": message.properties,
             "trace": _trace_of(message.properties),

@@ -21,7 +21,7 @@ from quire_broker.cli.topic_stats import partitions_of, stats_of, subscription_r
 from quire_broker.names import TopicName
 
 if TYPE_CHECKING:
-    from quire_broker.cli.client import Received
+    from quire_client.message import Message
 
 Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
 _COLUMNS = (
@@ -83,12 +83,12 @@ def _add_showing(app: typer.Typer) -> None:
                 print_message(received, output)
 
 
-def _peeked(http: str, topic: TopicName, name: str, partition: int, count: int) -> "Iterator[Received]":
-    from quire_broker.cli.client import received_of  # slow to import, and few of these commands need it
+def _peeked(http: str, topic: TopicName, name: str, partition: int, count: int) -> "Iterator[Message]":
+    from quire_client.message import arrival_of, messages_of  # slow to import, and few of these commands need it
 
     for one in get(http, f"{peek_path(topic, name)}?count={count}")["entries"]:
-        entry = base64.b64decode(one["entry"])
-        yield from received_of(one["ledgerId"], one["entryId"], partition, entry, one["ackSet"])
+        arrival = arrival_of((one["ledgerId"], one["entryId"]), base64.b64decode(one["entry"]), partition=partition)
+        yield from messages_of(arrival, one["ackSet"])
 
 
 def _add_changing(app: typer.Typer) -> None:

@@ -1,6 +1,7 @@
 """`quire topic tail`: prints the last messages of a topic, and with -f those that follow."""
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,16 +9,16 @@ import typer
 
 from quire_bookie.cli.rest import DEFAULT_HTTP, Http, get
 from quire_bookie.cli.tables import Output, OutputOption
-from quire_bookie.errors import QuireError
 from quire_broker.cli.admin_paths import topic_of, topic_path
 from quire_broker.cli.messages import print_message
 from quire_broker.cli.topic_argument import Topic
 from quire_broker.cli.topic_stats import partitions_of
-from quire_broker.cli.traffic import DEFAULT_URL, Broker, next_message
+from quire_broker.cli.traffic import DEFAULT_URL, Broker
 from quire_broker.names import TopicName
 
 if TYPE_CHECKING:
-    from quire_broker.cli.client import Received
+    from quire_client.consumer import Reader
+    from quire_client.message import Message
 
 MESSAGES_MAX = 10_000
 
@@ -53,28 +54,41 @@ def start_of(internal: dict[str, Any], entries: int) -> tuple[int, int]:
 
 
 async def _tail(http: str, broker: str, parts: list[TopicName], lines: int, follow: bool, output: Output) -> None:
-    from quire_broker.cli.client import Consumer, open_client
+    from quire_bookie.cli.client_access import client_access
+    from quire_client import Client, ConsumerOptions, MessageId
 
-    queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
-    ends: list[tuple[int, int]] = []
-    async with open_client(broker) as client:
-        for partition, name in enumerate(parts):
+    options = ConsumerOptions(creates_topic=False)
+    async with Client(broker, client_access) as client, contextlib.AsyncExitStack() as stack:
+        readers: list[Reader] = []
+        shown: list[Message] = []
+        for name in parts:
             internal = get(http, f"{topic_path(name)}/internalStats")
-            consumer = Consumer(await client.owner(str(name)), partition, queue)
             # An entry holds one message or more: the last entries hold the last messages.
-            await consumer.open(str(name), None, after=start_of(internal, lines))
+            start = MessageId(*start_of(internal, lines))
+            reader = await stack.enter_async_context(client.reader(str(name), start, options))
+            readers.append(reader)
             ledger, entry = internal["lastConfirmedEntry"].split(":")
-            ends.append((int(ledger), int(entry)))
-        # A topic without entries, and one of which no entries were asked for, has nothing before its end.
-        unfinished = {partition for partition, end in enumerate(ends) if end[1] >= 0 and lines > 0}
-        last: list[deque[Received]] = [deque(maxlen=lines) for _ in parts]
-        while unfinished:
-            received = await next_message(queue)
-            last[received.partition].append(received)
-            if (received.ledger_id, received.entry_id) >= ends[received.partition] and received.ends_entry:
-                unfinished.discard(received.partition)
-        shown = [received for found in last for received in found]
-        for received in sorted(shown, key=lambda one: one.message.publish_time_ms):
-            print_message(received, output)
-        while follow:
-            print_message(await next_message(queue), output)
+            # A topic without entries, and one of which no entries were asked for, has nothing before its end.
+            if int(entry) >= 0 and lines > 0:
+                shown += await _last(reader, (int(ledger), int(entry)), lines)
+        for message in sorted(shown, key=lambda one: one.publish_time_ms):
+            print_message(message, output)
+        if follow:
+            async with asyncio.TaskGroup() as tasks:
+                for reader in readers:
+                    tasks.create_task(_follow(reader, output))
+
+
+async def _last(reader: "Reader", end: tuple[int, int], lines: int) -> "deque[Message]":
+    """Return the last messages up to an entry."""
+    last: deque[Message] = deque(maxlen=lines)
+    async for message in reader:
+        last.append(message)
+        if message.arrival.place >= end and message.ends_entry:
+            break
+    return last
+
+
+async def _follow(reader: "Reader", output: Output) -> None:
+    async for message in reader:
+        print_message(message, output)

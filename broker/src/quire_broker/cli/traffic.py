@@ -1,11 +1,10 @@
-"""`quire produce` and `quire consume`: send and print lines, without a Pulsar client."""
+"""`quire produce` and `quire consume`: send and print lines."""
 
 import asyncio
 import contextlib
 import os
 import stat
 import sys
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,19 +16,18 @@ from quire_bookie.cli.output import say
 from quire_bookie.cli.tables import Output, OutputOption
 from quire_bookie.dataclass import dataclass
 from quire_bookie.env.chance import SystemChance
-from quire_bookie.env.clock import SystemClock
-from quire_bookie.errors import ConfigError, QuireError
+from quire_bookie.errors import ConfigError
 from quire_bookie.spans import TRACEPARENT, TraceContext
 from quire_broker.cli.messages import print_message
 from quire_broker.cli.topic_argument import Topic
 
 if TYPE_CHECKING:
-    from quire_broker.cli.client import Received
+    from quire_client.consumer import Receiver
+    from quire_client.message import Message
 
 DEFAULT_URL = "pulsar://localhost:6650"
 BATCH_MAX = 1000
-BATCH_BYTES = 128 * 1024
-"""Bounds of a batch, as of Pulsar's own clients."""
+"""Messages of an entry, as of Pulsar's own clients."""
 Broker = Annotated[str, typer.Option("--broker", help="Address of a broker.", envvar="QUIRE_BROKER")]
 
 
@@ -130,36 +128,27 @@ class _Sending:
 
 
 async def _produce(broker: str, topic: str, sending: _Sending) -> int:
+    from quire_bookie.cli.client_access import client_access
     from quire_bookie.cli.progress import progress
-    from quire_broker.cli.client import Producer, open_client
+    from quire_client import Client, Extra, ProducerOptions
 
-    clock = SystemClock()
-    count = entries = 0
+    options = ProducerOptions(batch_messages_max=sending.batch_max)
+    extra = Extra(sending.key, sending.properties)
+    count = 0
     with sending.opened() as (descriptor, size_bytes):
-        async with open_client(broker) as client:
-            producers = []
-            for name in await client.partitions(topic, create=True):
-                connection = await client.owner(name)
-                producer = Producer(connection)
-                await producer.open(name)
-                producers.append(producer)
+        async with Client(broker, client_access) as client, client.producer(topic, options) as producer:
             with progress(f"sending {sending.file}", size_bytes) as advance:
-                async for batch in _batches(descriptor, sending, connection.message_bytes_max):
-                    # One key, one partition; without a key the partitions alternate.
-                    chosen = zlib.crc32(sending.key.encode()) if sending.key is not None else entries
-                    await producers[chosen % len(producers)].send(
-                        batch, key=sending.key, properties=sending.properties, now_ms=clock.now_ms()
-                    )
-                    count += len(batch)
-                    entries += 1
-                    advance(sum(map(len, batch)) + len(batch))
-                for producer in producers:
-                    await producer.flush()
+                async for payloads in _payloads(descriptor, sending, producer.message_bytes_max):
+                    for payload in payloads:
+                        await producer.enqueue(payload, extra)
+                    count += len(payloads)
+                    advance(sum(map(len, payloads)) + len(payloads))
+                await producer.flush()
     return count
 
 
-async def _batches(descriptor: int, sending: _Sending, message_bytes_max: int) -> AsyncIterator[list[bytes]]:
-    """Yield the messages of each entry: the lines that one read returned, within the bounds of a batch."""
+async def _payloads(descriptor: int, sending: _Sending, message_bytes_max: int) -> AsyncIterator[list[bytes]]:
+    """Yield the messages of each read."""
     from quire_bookie.env.piped_input import pieces_of
     from quire_broker.cli.lines import lines_of
 
@@ -168,15 +157,7 @@ async def _batches(descriptor: int, sending: _Sending, message_bytes_max: int) -
         yield [b"".join([piece async for piece in pieces_of(descriptor, name)])]
         return
     async for lines in lines_of(descriptor, name, bytes_max=message_bytes_max):
-        batch: list[bytes] = []
-        size = 0
-        for line in lines:
-            if batch and (len(batch) == sending.batch_max or size + len(line) > BATCH_BYTES):
-                yield batch
-                batch, size = [], 0
-            batch.append(line)
-            size += len(line)
-        yield batch
+        yield lines
 
 
 async def _consume(
@@ -188,50 +169,59 @@ async def _consume(
     count: int | None,
     output: Output,
 ) -> None:
-    from quire_broker.cli.client import Consumer, NoSuchTopicError, open_client
+    from quire_bookie.cli.client_access import client_access
+    from quire_client import (
+        EARLIEST,
+        LATEST,
+        Client,
+        Consumer,
+        ConsumerOptions,
+        InitialPosition,
+        NoSuchTopicError,
+        SubscriptionType,
+    )
 
-    queue: asyncio.Queue[Received | QuireError] = asyncio.Queue()
-    async with open_client(broker) as client:
-        consumers: list[Consumer] = []
-        ends: list[tuple[int, int]] = []
+    initial = InitialPosition.LATEST if latest else InitialPosition.EARLIEST
+    async with Client(broker, client_access) as client:
+        receiver: Receiver
+        if subscription is None:
+            receiver = client.reader(topic, LATEST if latest else EARLIEST, ConsumerOptions(creates_topic=False))
+        else:
+            options = ConsumerOptions(SubscriptionType.SHARED, initial, creates_topic=False)
+            receiver = client.consumer(topic, subscription, options)
         try:
-            names = await client.partitions(topic, create=False)
+            await receiver.open()
         except NoSuchTopicError as error:
             raise NoSuchTopicError(f"{error}; `quire produce {topic} FILE` creates it") from error
-        for partition, name in enumerate(names):
-            consumer = Consumer(await client.owner(name), partition, queue)
-            await consumer.open(name, subscription, earliest=not latest)
-            consumers.append(consumer)
-            ends.append(await consumer.last_position())
-        unfinished = {partition for partition, end in enumerate(ends) if end[1] >= 0}
-        printed = 0
-        while follow or unfinished:
-            received = await _next(queue, wait_s=None if follow else _QUIET_S)
-            if received is None:
-                break
-            print_message(received, output)
-            consumers[received.partition].acknowledge(received)
-            printed += 1
-            if printed == count:
-                break
-            if (received.ledger_id, received.entry_id) >= ends[received.partition] and received.ends_entry:
-                unfinished.discard(received.partition)
+        try:
+            ends = {max(0, each.partition): each[:2] for each in await receiver.last_message_ids()}
+            unfinished = {partition for partition, end in ends.items() if end[1] >= 0}
+            printed = 0
+            while follow or unfinished:
+                message = await _next(receiver, wait_s=None if follow else _QUIET_S)
+                if message is None:
+                    break
+                print_message(message, output)
+                if isinstance(receiver, Consumer):
+                    receiver.acknowledge_soon(message)
+                printed += 1
+                if printed == count:
+                    break
+                partition = max(0, message.id.partition)
+                if message.arrival.place >= ends[partition] and message.ends_entry:
+                    unfinished.discard(partition)
+            if isinstance(receiver, Consumer):
+                await receiver.confirmed()
+        finally:
+            await receiver.close()
 
 
 _QUIET_S = 5.0
 """A subscription may have consumed the end of the topic already: without --follow, this much silence ends it."""
 
 
-async def next_message(queue: "asyncio.Queue[Received | QuireError]") -> "Received":
-    """Wait for the next message; raise the error that came in its place."""
-    received = await queue.get()
-    if isinstance(received, QuireError):
-        raise received
-    return received
-
-
-async def _next(queue: "asyncio.Queue[Received | QuireError]", wait_s: float | None) -> "Received | None":
+async def _next(receiver: "Receiver", wait_s: float | None) -> "Message | None":
     try:
-        return await asyncio.wait_for(next_message(queue), wait_s)
+        return await asyncio.wait_for(receiver.receive(), wait_s)
     except TimeoutError:
         return None

@@ -303,6 +303,11 @@ def deliverable(data: Buffer, *, broker_metadata: bool, checksum: bool) -> Buffe
 
 def seal(metadata: MessageMetadata, payload: Buffer) -> bytes:
     """Return a complete entry with checksum, as a client would publish it."""
+    return entry_head(metadata, payload) + bytes(payload)
+
+
+def entry_head(metadata: MessageMetadata, payload: Buffer) -> bytes:
+    """Return what precedes the payload in an entry with checksum."""
     encoded = metadata.SerializeToString()
-    rest = _U32.pack(len(encoded)) + encoded + bytes(payload)
-    return _MAGIC_CHECKSUM + _U32.pack(crc32c(rest)) + rest
+    rest = _U32.pack(len(encoded)) + encoded
+    return _MAGIC_CHECKSUM + _U32.pack(crc32c(payload, crc32c(rest))) + rest

@@ -34,8 +34,17 @@ class MessageFrames:
 
 def encode_send(producer_id: int, sequence_id: int, entry: bytes, messages: int = 1) -> bytes:
     """Encode a SEND of one message or of a batch of `messages`, as a client writes it."""
+    return send_head(producer_id, sequence_id, len(entry), messages) + entry
+
+
+def send_head(
+    producer_id: int, sequence_id: int, entry_bytes: int, messages: int = 1, highest_sequence_id: int | None = None
+) -> bytes:
+    """Encode what precedes the entry in a SEND."""
     body = b"\x08%b\x10%b" % (varint(producer_id), varint(sequence_id))
     if messages > 1:
         body += b"\x18" + varint(messages)
+    if highest_sequence_id is not None:
+        body += b"\x30" + varint(highest_sequence_id)
     command = b"\x08\x06\x32%b%b" % (varint(len(body)), body)
-    return _SIZES.pack(len(command) + 4 + len(entry), len(command)) + command + entry
+    return _SIZES.pack(len(command) + 4 + entry_bytes, len(command)) + command

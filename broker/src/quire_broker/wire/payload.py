@@ -5,9 +5,10 @@
 Source: spec pulsar-wire, section 4. Encrypted payloads stay encrypted: only their owner has the key.
 """
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -17,8 +18,12 @@ from quire_bookie.model import Buffer
 from quire_broker.compression import CompressionError, decompress
 from quire_broker.wire.entry import EntrySummary, peek
 from quire_broker.wire.proto.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+from quire_broker.wire.varint import varint
 
 _U32 = struct.Struct(">I")
+_SIZE_TAG = b"\x18"
+_SEQUENCE_ID = re.compile(rb"\x40[\x80-\xff]{0,9}[\x00-\x7f]")
+"""The sequence id in the metadata of a message of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +136,65 @@ def parts_of(payload: bytes, count: int) -> Iterator[Part]:
     """Yield the messages of a batch of `count`, also those that compaction removed. PeerProtocolError."""
     position = 0
     for index in range(count):
-        try:
-            start = position + 4
-            body = start + _U32.unpack_from(payload, position)[0]
-            single = SingleMessageMetadata.FromString(payload[start:body])
-        except (struct.error, DecodeError) as error:
-            raise PeerProtocolError(f"message {index} of a batch of {count} is unreadable") from error
-        end = body + single.payload_size
-        if single.payload_size < 0:
-            raise PeerProtocolError(f"message {index} of a batch has a payload of {single.payload_size} bytes")
-        if end > len(payload):
-            raise PeerProtocolError(f"message {index} of a batch ends {end - len(payload)} bytes after the batch")
-        yield Part(index, single, position, body, end)
+        part = _part(payload, position, index, count)
+        yield part
+        position = part.end
+
+
+def _part(payload: bytes, position: int, index: int, count: int) -> Part:
+    """Return the message of a batch that begins at `position`. PeerProtocolError."""
+    try:
+        start = position + 4
+        body = start + _U32.unpack_from(payload, position)[0]
+        single = SingleMessageMetadata.FromString(payload[start:body])
+    except (struct.error, DecodeError) as error:
+        raise PeerProtocolError(f"message {index} of a batch of {count} is unreadable") from error
+    end = body + single.payload_size
+    if single.payload_size < 0:
+        raise PeerProtocolError(f"message {index} of a batch has a payload of {single.payload_size} bytes")
+    if end > len(payload):
+        raise PeerProtocolError(f"message {index} of a batch ends {end - len(payload)} bytes after the batch")
+    return Part(index, single, position, body, end)
+
+
+Single: TypeAlias = SingleMessageMetadata | bytes | None
+"""The metadata of a message of a batch: None if it is a payload size alone, unparsed if there is a sequence id, too."""
+
+
+def singles_of(payload: bytes, count: int) -> list[tuple[Single, int, int]]:
+    """Return (metadata, start, end) of the messages of a batch, also of those that compaction removed.
+
+    Messages of equal metadata share one object. PeerProtocolError.
+    """
+    found: list[tuple[Single, int, int]] = []
+    of_head: SingleMessageMetadata | None = None
+    head = size_field = b"-"
+    position = size = 0
+    available = len(payload)
+    for index in range(count):
+        # Batches of one producer mostly hold messages of one size: their heads are the same bytes, or begin so.
+        single: Single = of_head
+        if payload.startswith(head, position):
+            body = position + len(head)
+            end = body + size
+        elif payload.startswith(size_field, position + 4):
+            body = position + 4 + int.from_bytes(payload[position : position + 4], "big")
+            end = body + size
+            if _SEQUENCE_ID.fullmatch(payload, position + 4 + len(size_field), body) is None:
+                end = available + 1  # read it the slow way
+            single = payload[position + 4 : body]
+        else:
+            end = available + 1
+        if end > available:
+            part = _part(payload, position, index, count)
+            body, end = part.body, part.end
+            size = end - body
+            size_field = _SIZE_TAG + varint(size)
+            head = payload[position:body]
+            single = of_head = None if head[4:] == size_field else part.single
+        found.append((single, body, end))
         position = end
+    return found
 
 
 def _unpack(payload: bytes, summary: EntrySummary) -> Iterator[Message]:

@@ -9,7 +9,6 @@ import pytest
 from quire_bookie.cli import ledger as ledgers
 from quire_bookie.cli.tables import Output, print_facts, print_table
 from quire_broker.cli import balance, topics
-from quire_broker.cli.client import Received
 from quire_broker.cli.messages import print_message
 from quire_broker.cli.status_line import (
     Sample,
@@ -21,7 +20,9 @@ from quire_broker.cli.status_line import (
     standalone_banner,
 )
 from quire_broker.ownership.owners import BrokerUrls
-from quire_broker.wire.payload import Message
+from quire_broker.wire.entry import seal
+from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client.message import arrival_of, messages_of
 
 IDLE = Sample(10.0, 0, 0, 0, 0, 0, 0, None)
 BUSY = Sample(12.0, 3000, 3 << 20, 2000, 2 << 20, 4, 2, 5 << 30)
@@ -216,6 +217,7 @@ def test_an_entry_is_one_printable_line() -> None:
 
 def test_a_wide_message_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     payload = b"first\nsecond\t\x1b[31m"
-    message = Message(-1, "a\nb", {}, payload, 1_500, None, "producer", 0, chunk_id=0, num_chunks=1, uuid=None)
-    print_message(Received(7, 3, -1, message, ends_entry=True), Output.WIDE)
+    metadata = pb.MessageMetadata(producer_name="producer", sequence_id=0, publish_time=1_500, partition_key="a\nb")
+    (message,) = messages_of(arrival_of((7, 3), seal(metadata, payload)))
+    print_message(message, Output.WIDE)
     assert capsys.readouterr().out == "7:3:-1  1970-01-01T00:00:01.500+00:00  a\\nb  first\\nsecond\\t\\x1b[31m\n"

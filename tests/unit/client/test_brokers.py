@@ -1,38 +1,37 @@
-"""The command-line client continues after a lookup over TLS only if it began with TLS."""
+"""A client continues after a lookup over TLS only if it began with TLS, and a refusal has the code of its reason."""
 
 from typing import Any
 
 import pytest
 
 from quire_bookie.cli.refusals import exit_code_of
-from quire_broker.cli.client import BrokerRefusedError, Client, received_of
 from quire_broker.errors import ServerError
-from quire_broker.wire.entry import seal
 from quire_broker.wire.kinds import LookupType
-from quire_broker.wire.payload import batch_of
 from quire_broker.wire.proto import pulsar_pb2 as pb
+from quire_client.brokers import Brokers
+from quire_client.errors import BrokerRefusedError
 
 
-class _Client(Client):
+class _Brokers(Brokers):
     """Answers its own lookups, and records where it connects to."""
 
     def __init__(self, url: str, reply: pb.CommandLookupTopicResponse) -> None:
         super().__init__(url)
-        self.reached: list[str] = []
+        self.reached: list[tuple[str, str]] = []
         self.reply = reply
 
-    async def connection(self, url: str) -> Any:
-        self.reached.append(url)
+    async def connection(self, url: str, proxied_to: str = "") -> Any:
+        self.reached.append((url, proxied_to))
         return self
 
     async def ask(self, *request: object) -> pb.CommandLookupTopicResponse:
         return self.reply
 
 
-def _client(url: str, plain: str, tls: str, kind: LookupType = LookupType.CONNECT) -> _Client:
+def brokers(url: str, plain: str, tls: str, kind: LookupType = LookupType.CONNECT) -> _Brokers:
     reply = pb.CommandLookupTopicResponse(response=kind, request_id=1)
     reply.brokerServiceUrl, reply.brokerServiceUrlTls = plain, tls
-    return _Client(url, reply)
+    return _Brokers(url, reply)
 
 
 @pytest.mark.parametrize(
@@ -44,35 +43,39 @@ def _client(url: str, plain: str, tls: str, kind: LookupType = LookupType.CONNEC
     ],
 )
 async def test_the_owner_is_reached_by_the_first_brokers_scheme(began: str, plain: str, tls: str, reached: str) -> None:
-    client = _client(began, plain, tls)
-    await client.owner("t")
-    assert client.reached == [began, reached]
+    found = brokers(began, plain, tls)
+    await found.owner("t")
+    assert found.reached == [(began, ""), (reached, "")]
+
+
+async def test_behind_a_proxy_the_owner_is_reached_through_it() -> None:
+    found = brokers("pulsar://proxy:1", "pulsar://b:1", "")
+    found.reply.proxy_through_service_url = True
+    await found.owner("t")
+    assert found.reached == [("pulsar://proxy:1", ""), ("pulsar://proxy:1", "b:1")]
 
 
 @pytest.mark.parametrize("kind", [LookupType.CONNECT, LookupType.REDIRECT])
 @pytest.mark.parametrize("tls", ["", "pulsar://b:1"])
 async def test_a_client_with_tls_never_continues_in_plaintext(kind: LookupType, tls: str) -> None:
-    client = _client("pulsar+ssl://a:1", "pulsar://b:1", tls, kind)
+    found = brokers("pulsar+ssl://a:1", "pulsar://b:1", tls, kind)
     with pytest.raises(BrokerRefusedError, match="no port with TLS"):
-        await client.owner("t")
-    assert client.reached == ["pulsar+ssl://a:1"]
+        await found.owner("t")
+    assert found.reached == [("pulsar+ssl://a:1", "")]
 
 
-def test_only_the_last_unacknowledged_message_of_a_batch_ends_its_entry() -> None:
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=4)
-    entry = seal(metadata, batch_of([b"0", b"1", b"2", b"3"], key=None, properties={}))
-    for ack_set, expected in (([], "0123"), ([0b0110], "12"), ([0b1000], "3"), ([-1], "0123")):
-        found = received_of(7, 8, 0, entry, ack_set)
-        assert "".join(one.message.payload.decode() for one in found) == expected
-        assert [one.ends_entry for one in found] == [False] * (len(expected) - 1) + [True]
+async def test_redirects_without_an_end_are_refused() -> None:
+    found = brokers("pulsar://a:1", "pulsar://b:1", "", LookupType.REDIRECT)
+    with pytest.raises(BrokerRefusedError, match="redirected 20 times"):
+        await found.owner("t")
 
 
 @pytest.mark.parametrize(
     ("code", "exit_code"), [("TOPIC_NOT_FOUND", 3), ("AUTHENTICATION", 4), ("AUTHORIZATION", 4), ("METADATA", 1)]
 )
 async def test_a_refused_lookup_has_the_exit_code_of_its_reason(code: str, exit_code: int) -> None:
-    client = _client("pulsar://a:1", "", "", LookupType.FAILED)
-    client.reply.error = ServerError[code].value
+    found = brokers("pulsar://a:1", "", "", LookupType.FAILED)
+    found.reply.error = ServerError[code].value
     with pytest.raises(BrokerRefusedError) as refused:
-        await client.owner("t")
+        await found.owner("t")
     assert exit_code_of(refused.value) == exit_code
