@@ -32,7 +32,7 @@ $(TOOLS)/bin/uv:
 .venv/.ready: pyproject.toml requirements.txt $(wildcard bookie/native/Cargo.* bookie/native/*.rs bookie/native/src/*.rs) bookie/pyproject.toml broker/pyproject.toml operator/pyproject.toml jobs/pyproject.toml
 	@[ -x "$(UV)" ] || command -v "$(UV)" >/dev/null || $(MAKE) $(TOOLS)/bin/uv
 	$(UV) venv --quiet --allow-existing
-	$(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt
+	UV_COMPILE_BYTECODE_TIMEOUT=600 $(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt # its 60 s are too few beside other work
 	$(UV) pip install --quiet --no-deps --editable bookie --editable broker --editable operator --editable jobs
 	@if command -v cargo >/dev/null; then scripts/build_native.sh || echo "the native module was not built: plain Python does its work, slower"; fi
 	@.venv/bin/python -m compileall -q bookie/src broker/src operator/src jobs/src
