@@ -159,7 +159,7 @@ def test_consume_names_a_missing_topic_and_does_not_create_it(server: Standalone
         assert (done.returncode, done.stdout) == (3, "")
         assert done.stderr == "quire: topic absent does not exist; `quire produce absent FILE` creates it\n"
     assert "absent" not in quire("topic", "list", server=server).stdout
-    assert "no/such/topic: TOPIC_NOT_FOUND Namespace" in quire("consume", "no/such/topic", server=server).stderr
+    assert "no/such/topic: TOPIC_NOT_FOUND: Namespace" in quire("consume", "no/such/topic", server=server).stderr
     assert quire("topic", "list", "no/such", server=server).stderr == "quire: no/such: Namespace does not exist\n"
 
 

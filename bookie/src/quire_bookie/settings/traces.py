@@ -1,8 +1,7 @@
 """Declares which operations are traced, and where their spans go."""
 
-from dataclasses import dataclass
-
 from quire_bookie import limits
+from quire_bookie.dataclass import dataclass
 from quire_bookie.settings.declared import setting
 
 

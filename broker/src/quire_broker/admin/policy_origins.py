@@ -18,7 +18,7 @@ from quire_broker.admin.descriptions import OBJECT, described
 from quire_broker.admin.inherited import inherited, inherited_quotas
 from quire_broker.admin.namespaces import STORED_POLICIES, UNSET
 from quire_broker.admin.routes import Need, Route
-from quire_broker.admin.topic_policies import own_of
+from quire_broker.admin.topic_policies import GLOBAL, own_of
 from quire_broker.policies.fields import OFFLOAD
 from quire_broker.policies.of_topics import PATHS
 from quire_broker.policies.origins import NAMESPACE, TOPIC, origins, quota_origins
@@ -43,7 +43,7 @@ async def of_namespace(request: web.Request) -> web.Response:
     return _shown(broker_of(request), OF_NAMESPACES, levels)
 
 
-@described(returns=OBJECT)
+@described(GLOBAL, returns=OBJECT)
 async def of_topic(request: web.Request) -> web.Response:
     """Return the policies of a topic and where each comes from."""
     levels = {TOPIC: await own_of(request), NAMESPACE: await policies_of(request)}

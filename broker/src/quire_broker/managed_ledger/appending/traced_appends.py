@@ -13,8 +13,9 @@ if the client has none, otherwise one that `publish` links to.
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from quire_bookie.dataclass import dataclass
 from quire_bookie.env.tracing import SPREAD, Times
 from quire_bookie.errors import QuireError
 from quire_bookie.model import BookieId
