@@ -1,5 +1,8 @@
 """The job `table` and the view over table and log, with real Spark, bookies, broker and stock producers."""
 
+import os
+import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -11,10 +14,17 @@ from pyspark.sql import SparkSession
 
 from quire_jobs.job import Outcome, Summary, parse_parameters
 from quire_jobs.lake import job, live_table
-from quire_jobs.tables import TableFormat, TableTarget, iceberg_table, open_table
+from quire_jobs.lake.following import cursor_of
+from quire_jobs.tables import TableFormat, TableTarget, iceberg_table, open_table, read_frame
+from quire_jobs.tables.marks import POSITIONS, decode_positions
 from tests.integration.jobs.conftest import Cluster
+from tests.support.polling import until
+from tests.support.standalone import QUIRE
 from tests.unit.jobs.analytics.quiet_progress import QuietProgress
 
+ROOT = Path(__file__).resolve().parents[3]
+GUARD_S = 300
+KILLS = 2
 _names = count(1)
 Publish = Callable[..., None]
 Run = Callable[..., Summary]
@@ -136,7 +146,49 @@ def test_a_topic_that_does_not_fit_the_table_is_named_and_the_others_are_added(
     assert sorted(row["number"] for row in rows_by_others(target, spark)) == list(range(20))
 
 
-def test_the_view_has_each_message_once_while_the_table_grows(
+@pytest.mark.timeout(1200)
+def test_after_killed_drivers_every_message_is_in_the_table_once(
+    publish: Publish, cluster: Cluster, spark: SparkSession, topic: str, tmp_path: Path, target: TableTarget
+) -> None:
+    payloads = [b"message %d" % number for number in range(900)]
+    publish(topic, payloads, batching_enabled=False)
+    log = tmp_path / "driver.log"
+    command = [QUIRE, "jobs", "run", "table", "--master", "local[2]"]
+    command += ["--metadata", cluster.metadata, "--http", cluster.process.http, f"topics={topic}", "batchEntries=100"]
+    command += [f"format={target.format}", f"table={target.name}", "payload=bytes", "compact=false"]
+    kills = 0
+    while True:
+        before = positions(target)
+        with log.open("wb") as output:
+            driver = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, start_new_session=True)
+        try:
+            # Right after a commit: the subscription has not moved yet, or the next batch has begun.
+            if kills < KILLS:
+                said = "the driver commits nothing"
+                until(lambda: positions(target) != before, said, timeout_s=GUARD_S, process=driver)  # noqa: B023  called at once
+                kills += 1
+                continue
+            assert driver.wait(GUARD_S) == 0, log.read_text(errors="replace")[-6000:]
+            break
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)  # Python and its JVM at once
+            driver.wait()
+    rows = sorted(rows_by_others(target, spark), key=lambda row: (row["ledger"], row["entry"]))
+    assert [bytes(row["payload"]) for row in rows] == payloads
+
+
+def positions(target: TableTarget) -> dict[str, str]:
+    """Return the positions that the table has reached."""
+    return decode_positions(open_table(target).marks().get(POSITIONS))
+
+
+def oldest_ledger(cluster: Cluster, path: str) -> int:
+    """Return the id of the oldest ledger of a topic."""
+    return min(int(each["ledgerId"]) for each in cluster.process.request("GET", path + "/internalStats")["ledgers"])
+
+
+def test_the_view_has_each_message_once_while_the_table_grows_and_the_log_is_trimmed(
     run: Run, publish: Publish, cluster: Cluster, spark: SparkSession, topic: str, tmp_path: Path, target: TableTarget
 ) -> None:
     payloads = [b"%d" % number for number in range(700)]
@@ -156,3 +208,16 @@ def test_the_view_has_each_message_once_while_the_table_grows(
     running = query.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
     running.awaitTermination()
     assert sorted(int(row.payload) for row in spark.table(running.name).collect()) == list(range(450, 700))
+    # The table's subscription is the only one, so closed ledgers that are in the table are trimmed.
+    ask, path = cluster.process.request, path_of(topic)
+    assert cursor_of(target) in ask("GET", path + "/internalStats")["cursors"]
+    assert run(target, topic, payload="bytes").counts["rows"] == 200
+    before = oldest_ledger(cluster, path)
+    ask("DELETE", path + "/truncate")  # all entries are in the table
+    until(lambda: oldest_ledger(cluster, path) > before, "the ledgers that are in the table are not trimmed")
+    after = live_table(spark, target, options)
+    assert after.tail().count() == 0 and after.now().count() == 700
+    publish(topic, [b"700"], batching_enabled=False)
+    assert after.now().count() == 701
+    assert run(target, topic, payload="bytes").counts["rows"] == 1
+    assert read_frame(spark, target).count() == 701
