@@ -115,7 +115,7 @@ class DataJob(ApiModel):
 
     name: JobName = Field(description="Name of the job; analytics and jobs have different names.")
     kind: Annotated[str, StringConstraints(min_length=1, max_length=64)] = Field(
-        description="compact, or another kind that writes no report; see `quire jobs list`."
+        description="compact, table, or another kind that writes no report; see `quire jobs list`."
     )
     schedule: Schedule | None = Field(None, description=SCHEDULE_HELP)
     params: dict[Label, JobParameter] = Field(

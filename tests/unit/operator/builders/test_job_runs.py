@@ -180,6 +180,15 @@ def test_the_parameters_of_a_compaction_are_valid_for_the_job() -> None:
     assert "output" not in given
 
 
+def test_the_parameters_of_a_table_are_valid_for_the_job() -> None:
+    params = {"topics": "a, b", "table": "lake.shop.orders", "partitionBy": "day", "compact": "false"}
+    what = resource(offload=None, jobs=[{"name": "orders", "kind": "table", "params": params}])
+    given = parameters(what, pool(), jobs_of(what)[0])
+    found: Any = parse_parameters(load_kind("table").parameters, given)  # type: ignore[arg-type]
+    assert found.topics == ("shop/orders/a", "shop/orders/b")
+    assert (found.table, found.compact) == ("lake.shop.orders", False)
+
+
 def test_the_table_of_kinds_matches_the_jobs() -> None:
     assert KINDS.keys() == MODULES.keys(), HOW
     for name, known in KINDS.items():
