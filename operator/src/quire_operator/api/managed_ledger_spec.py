@@ -364,7 +364,7 @@ class ManagedLedgerSpec(ApiModel):
     access: tuple[Access, ...] = keyed("role", 256, "Roles and their permissions. Empty: grants are left alone.")
     offload: Offload | None = Field(None, description="Copies in object storage. Default: none.")
     analytics: tuple[Analytics, ...] = keyed("name", ANALYTICS_MAX, "Jobs that analyze the data.")
-    jobs: tuple[DataJob, ...] = keyed("name", DATA_JOBS_MAX, "Jobs that change or copy data: compact topics, keep them as tables.")
+    jobs: tuple[DataJob, ...] = keyed("name", DATA_JOBS_MAX, "Jobs that compact topics or keep them as tables.")
     spark: Spark = section(Spark, "How the jobs run.")
     deletion_policy: DeletionPolicy = Field(
         DeletionPolicy.RETAIN, description="Retain keeps topics and data when the resource is deleted."
