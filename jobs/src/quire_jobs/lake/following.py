@@ -85,7 +85,7 @@ class Follower:
 
     def step(self, limit: Limit, target: Offset | None = None) -> Step:
         """Add the next messages, up to `target` and at most `limit`. Errors as a stream of the source, and `Table`."""
-        known = decode_positions(open_table(self._target).marks().get(POSITIONS))
+        known = self._known()
         begin = self._begin(known)
         end = self._reader.end_behind(begin, limit, target)
         moved = {name: position for name, position in end.items() if position != begin.get(name)}
@@ -94,8 +94,13 @@ class Follower:
         mark = Advance({name: known[name] for name in moved if name in known}, encode(moved))
         written = write_frame(self._frame(begin, moved), self._target, mark, layout=self._layout)
         if not written.repeated:
-            self._reader.commit(encode(end))
+            # The table's positions, not `end`: when the outcome of a commit was unknown, that of another run may be
+            # the one that was found, and the subscription must keep what the table does not have.
+            self._reader.commit({name: position for name, position in self._known().items() if name in end})
         return Step(False, written)
+
+    def _known(self) -> dict[str, str]:
+        return decode_positions(open_table(self._target).marks().get(POSITIONS))
 
     def _begin(self, known: Mapping[str, str]) -> Offset:
         """Return the position of the table in each managed ledger; where the options begin, if it has none there."""
