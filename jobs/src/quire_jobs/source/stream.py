@@ -18,7 +18,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from quire_broker.managed_ledger.position import EARLIEST, LATEST, Position
 from quire_jobs.errors import DataLossError, JobOptionsError, QuireJobError
-from quire_jobs.source.bounds import beyond, check_positions, position_before, report_loss, require_kept, start_of
+from quire_jobs.source.bounds import (
+    beyond,
+    check_positions,
+    following,
+    position_before,
+    report_loss,
+    require_kept,
+    start_of,
+)
 from quire_jobs.source.broker_http import BrokerHttp
 from quire_jobs.source.buckets import BucketCheck
 from quire_jobs.source.catalog import logs_named, snapshot, snapshots, topic_of_log
@@ -151,16 +159,20 @@ class StreamReader(DataSourceStreamReader):
             require_kept(log, Position(after.ledger_id, after.entry_id + 1), self._options)
 
     def kept(self, begin: Offset) -> Offset:
-        """Return `begin` for a batch read that has no cursor: behind ledgers that were trimmed once they were read.
+        """Return `begin` for a batch read that has no cursor: right before the next entry that exists.
 
-        Only after `end_behind` with the same `begin`, which checks that nothing after it is gone.
+        A ledger that was read to its end may be trimmed at any moment, also between this call and the read. Only after
+        `end_behind` with the same `begin`, which checks that nothing after it is gone.
         """
         driver = self._opened()
         found = dict(begin)
         for log in driver.loop.run(driver.logs):
             position = found.get(log.name.name)
-            if position is not None and log.ledgers and 0 <= position.ledger_id < log.ledgers[0]:
-                found[log.name.name] = Position(log.ledgers[0], -1)
+            if position is None or position.ledger_id < 0:
+                continue
+            rest = log.between(following(position), LATEST).first
+            if rest is not None:
+                found[log.name.name] = Position(rest.ledger_id, rest.entry_id - 1)
         return found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
