@@ -148,6 +148,11 @@ class StreamReader(DataSourceStreamReader):
 
     def _rest(self, log: Log, begin: Offset, target: Offset | None) -> Log:
         after = begin.get(log.name.name, EARLIEST)
+        if log.ledgers and after.ledger_id > log.ledgers[-1]:
+            raise JobOptionsError(
+                f"quire source: {log.name} ends in ledger {log.ledgers[-1]}, but {after.ledger_id}:{after.entry_id} "
+                "was read before: from another cluster, or from newer metadata; use a new table or checkpoint"
+            )
         self._require_rest(log, after)
         through = LATEST if target is None else target.get(log.name.name, EARLIEST)
         return log.between(Position(after.ledger_id, after.entry_id + 1), through)

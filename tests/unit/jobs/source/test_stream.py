@@ -9,8 +9,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from quire_broker.managed_ledger.position import Position
+from quire_jobs.errors import JobOptionsError
 from quire_jobs.source import stream
 from quire_jobs.source.loop_thread import shared_loop
+from quire_jobs.source.offsets import Limit
 from quire_jobs.source.options import parse_options
 from quire_jobs.source.spans import Log, LogName, Span
 
@@ -53,3 +55,12 @@ def reader(*ledgers: tuple[int, int], cursor: str = "") -> stream.StreamReader:
 )
 def test_a_batch_begins_right_before_the_next_entry(position: Position, kept: Position) -> None:
     assert reader((12, 10), (20, 0), (30, 5)).kept({NAME.name: position}) == {NAME.name: kept}
+
+
+def test_a_position_behind_all_ledgers_of_the_log_is_refused() -> None:
+    """It is of another cluster: nothing would be read until the ids of its ledgers are that high."""
+    one = reader((3, 10), (4, 5))
+    with pytest.raises(JobOptionsError, match="ends in ledger 4, but 12:199 was read before"):
+        one.end_behind({NAME.name: Position(12, 199)}, Limit())
+    assert one.end_behind({NAME.name: Position(4, 4)}, Limit()) == {NAME.name: Position(4, 4)}
+    assert reader().end_behind({NAME.name: Position(12, 199)}, Limit()) == {NAME.name: Position(12, 199)}
