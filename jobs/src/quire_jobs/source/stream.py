@@ -213,7 +213,9 @@ class StreamReader(DataSourceStreamReader):
 
     async def _move(self, driver: _Driver, end: Offset) -> None:
         assert driver.brokers is not None
-        for log in await logs_named(driver.cluster, self._options):
+        with as_job_errors():
+            logs = await logs_named(driver.cluster, self._options)
+        for log in logs:
             topic, position = topic_of_log(log), end.get(log.name, EARLIEST)
             if topic is None or position == EARLIEST:
                 continue

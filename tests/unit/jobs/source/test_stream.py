@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from quire_bookie.errors import MetadataUnavailableError
 from quire_broker.managed_ledger.position import Position
 from quire_jobs.errors import JobOptionsError
 from quire_jobs.source import stream
@@ -64,3 +65,14 @@ def test_a_position_behind_all_ledgers_of_the_log_is_refused() -> None:
         one.end_behind({NAME.name: Position(12, 199)}, Limit())
     assert one.end_behind({NAME.name: Position(4, 4)}, Limit()) == {NAME.name: Position(4, 4)}
     assert reader().end_behind({NAME.name: Position(12, 199)}, Limit()) == {NAME.name: Position(12, 199)}
+
+
+def test_a_commit_survives_that_the_metadata_are_unavailable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def unavailable(*_: object) -> None:
+        raise MetadataUnavailableError("no answer")
+
+    monkeypatch.setattr(stream, "logs_named", unavailable)
+    reader((3, 10), cursor="job").commit({NAME.name: "3:9"})
+    assert "could not advance the cursor job" in caplog.text
