@@ -42,10 +42,12 @@ def compact(
     """Merge small files and sweep old ones. Errors as `Table`; merges that finished before an error remain."""
     began_ms = SystemClock().now_ms()
     table = open_table(target, sweep_after_s=sweep_after_s)
-    schema = table.schema()
-    if schema is None:
+    version = table.version()
+    schema = version.schema
+    if schema is None or not version.name:
         return Compacted()
-    groups = groups_of(table.files(), layout.file_bytes, files_min)
+    # Files of the same version: a later commit's may have columns that this schema lacks, and would lose them.
+    groups = groups_of(table.files(version.name), layout.file_bytes, files_min)
     if not groups:
         return Compacted(swept=table.sweep())
     flat = replace(layout, hour_of="", day_of="", bucket_of="")  # a group is one partition
