@@ -2,7 +2,7 @@
 
 Spark's tasks write files, and one commit of the catalog adds them together with the mark, a property of the table
 (`quire.mark.<key>`): it is one transaction, so both are present or neither. Properties remain when snapshots expire.
-The snapshot's own properties repeat the mark (`quire.mark`, `quire.mark-value`) for administrators.
+The snapshot's own properties repeat the mark (`quire.mark`, and `quire.mark-value` if it is short) for administrators.
 
 PyIceberg retries a commit by itself after a concurrent commit. Commits of this module must check the mark again before
 a retry, so the library's retries are off for them, and only for them. The outcome of a
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 PREFIX = "quire.mark."
 COMMIT_TRIES = 20
+_SHOWN_VALUE_MAX = 1024
+"""Characters of a mark that a snapshot repeats: each later commit writes the snapshots again."""
 _OURS = {"commit.retry.num-retries": "0"}
 
 
@@ -141,7 +143,9 @@ class IcebergTable:
             if value is None:
                 return None
             transaction = table.transaction()
-            properties = {"quire.mark": mark.key, "quire.mark-value": value}
+            properties = {"quire.mark": mark.key}
+            if len(value) <= _SHOWN_VALUE_MAX:
+                properties["quire.mark-value"] = value
             if replace and table.current_snapshot() is not None:
                 transaction.delete(AlwaysTrue(), snapshot_properties=properties)
             # Add a snapshot even without files: two concurrent commits with the same parent cannot both succeed.

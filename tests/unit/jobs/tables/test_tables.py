@@ -8,7 +8,7 @@ from quire_jobs.errors import JobOptionsError
 from quire_jobs.tables import Layout, TableFormat, TableTarget, iceberg_table, once_per_batch, once_per_run, open_table
 from quire_jobs.tables.compaction import groups_of
 from quire_jobs.tables.data_files import DataFile, read_files, write_files
-from quire_jobs.tables.marks import LedgerRange
+from quire_jobs.tables.marks import POSITIONS, Advance, LedgerRange, decode_positions
 from quire_jobs.tables.version import Version
 from tests.unit.jobs.tables.conftest import LAYOUT, SCHEMA, ids_of, put, rows_of, write
 
@@ -121,6 +121,18 @@ def test_iceberg_engines_find_rows_partitions_and_the_mark(target: TableTarget) 
     assert [field.name for field in table.spec().fields] == ["time_hour", "key_bucket_part"]
     summary = table.metadata.snapshots[-1].summary
     assert summary is not None and summary["quire.mark"] == "run.a"
+    assert "quire.mark-value" in summary.additional_properties
+
+
+def test_snapshots_of_iceberg_do_not_repeat_the_positions_of_many_partitions(target: TableTarget) -> None:
+    if target.format is not TableFormat.ICEBERG:
+        pytest.skip("the other kind has no summaries")
+    through = {f"public/default/persistent/orders-partition-{number}": "3:9" for number in range(100)}
+    put(target, range(3), Advance({}, through))
+    table = iceberg_table._catalog(target.catalog).load_table(target.identifier)
+    summary = table.metadata.snapshots[-1].summary
+    assert summary is not None and "quire.mark-value" not in summary.additional_properties
+    assert decode_positions(open_table(target).marks()[POSITIONS]) == through
 
 
 @pytest.mark.parametrize(
