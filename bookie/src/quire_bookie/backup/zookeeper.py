@@ -79,13 +79,13 @@ def converted(found: Iterable[Found]) -> list[Node]:
     nodes: dict[str, Node] = {}
     highest = 0
     for one in found:
-        if one.path.startswith(_OF_ZOOKEEPER):
-            continue
-        if one.ephemeral:
+        if one.ephemeral:  # also a vote for the auditor: an auto-recovery registers nothing else
             raise BackupError(
                 f"{one.path} belongs to a process that runs: stop every bookie, broker, auto-recovery and client of "
                 "the cluster. The node of a killed process stays until its session ends, for half a minute"
             )
+        if one.path.startswith(_OF_ZOOKEEPER):
+            continue
         ledger = _ledger_of(one)
         key = one.path if ledger is None else layout.ledger_path(ledger)
         if key in nodes:

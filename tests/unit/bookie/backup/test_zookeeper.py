@@ -64,9 +64,12 @@ def test_a_counter_continues_after_the_children_that_it_had() -> None:
     assert {node.key: node.version for node in converted(found[:1])}[layout.ID_COUNTER] == 50
 
 
-def test_a_cluster_that_runs_is_refused_by_the_name_of_a_node() -> None:
-    with pytest.raises(BackupError, match="/ledgers/available/b:3181 belongs to a process that runs"):
-        converted([*CLUSTER, Found("/ledgers/available/b:3181", b"", ephemeral=True)])
+@pytest.mark.parametrize(
+    "path", ["/ledgers/available/b:3181", "/ledgers/underreplication/auditorelection/V_0000000003"]
+)
+def test_a_cluster_that_runs_is_refused_by_the_name_of_a_node(path: str) -> None:
+    with pytest.raises(BackupError, match=f"{path} belongs to a process that runs"):
+        converted([*CLUSTER, Found(path, b"", ephemeral=True)])
 
 
 def test_a_ledger_that_cannot_be_read_is_refused_by_its_path() -> None:
