@@ -39,6 +39,11 @@ def endpoint_of(settings: TraceSettings, environment: Mapping[str, str]) -> str:
     endpoint = settings.endpoint.strip() or environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
     if not endpoint and (base := environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()):
         endpoint = base.rstrip("/") + _TRACES_PATH
+    if "@" in re.split("[/?#]", endpoint.partition("://")[2], maxsplit=1)[0]:
+        # Not the URL itself: log lines name the endpoint, and a password would be in them.
+        raise ConfigError(
+            "traceEndpoint: a URL without user and password; OTEL_EXPORTER_OTLP_HEADERS holds credentials"
+        )
     if endpoint and not _is_url(endpoint):
         raise ConfigError(
             f"traceEndpoint {endpoint!r} is not the URL of an OTLP/HTTP receiver; give one such as "

@@ -23,6 +23,13 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint: str) -> None:
         endpoint_of(TraceSettings(endpoint), {})
 
 
+@pytest.mark.parametrize("endpoint", ["http://user:hidden@h/v1/traces", "https://hidden@h:port", "x://hidden@h"])
+def test_credentials_in_an_endpoint_are_refused_and_not_shown(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_HEADERS") as refused:
+        endpoint_of(TraceSettings(), {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": endpoint})
+    assert "hidden" not in str(refused.value)
+
+
 def test_the_standard_variables_of_traces_come_before_those_of_all_signals() -> None:
     options = otlp_options(
         ENDPOINT,
