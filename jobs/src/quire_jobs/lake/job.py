@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, field_validator, model_validator
 
 from quire_bookie.limits import MIB
-from quire_jobs.errors import QuireJobError, retry_helps
+from quire_jobs.errors import NotFoundError, QuireJobError, retry_helps
 from quire_jobs.job import JobParameters, Problem, Progress, Summary
 from quire_jobs.lake.following import Follower, table_layout
 from quire_jobs.quantities import Duration, Moment, Size
@@ -21,7 +21,7 @@ from quire_jobs.source.cluster import open_cluster
 from quire_jobs.source.loop_thread import shared_loop
 from quire_jobs.source.offsets import Limit, Offset
 from quire_jobs.source.options import Mode
-from quire_jobs.source.subjects import Subjects, find_topics, wanted
+from quire_jobs.source.subjects import Subjects, find_topics, is_pattern, wanted
 from quire_jobs.tables import Layout, TableTarget, compact, open_table
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ class _Run:
             self.failures.pop(follower.name, None)
         except QuireJobError as error:
             count = self.failures[follower.name] = self.failures.get(follower.name, 0) + 1
-            again = self.parameters.every is not None and retry_helps(error) and count < self.parameters.failures_max
-            if again:
+            unmatched = isinstance(error, NotFoundError) and is_pattern(follower.name)
+            again = unmatched or (retry_helps(error) and count < self.parameters.failures_max)
+            if again and self.parameters.every is not None:
                 self.progress.note(f"{follower.name}: {error}; the next round tries again")
                 return
             self.problems.append(Problem(subject=follower.name, reason=str(error), retry_helps=retry_helps(error)))
@@ -175,7 +176,8 @@ def run(spark: "SparkSession", parameters: Parameters, progress: Progress) -> Su
     found = shared_loop().run(lambda: _found(parameters))
     followers: list[Follower] = []
     try:
-        for name in found.disjoint:
+        # Topics of a pattern may be created later. Two that match the same one are no harm: the table has its position.
+        for name in (*found.disjoint, *(found.unmatched if parameters.every is not None else ())):
             followers.append(Follower(spark, parameters.source, name, mode, target, layout))
         state = _Run(parameters, spark, progress, list(followers), layout)
         progress.begin("table", None, "rows")

@@ -26,10 +26,11 @@ class Subjects:
     @property
     def disjoint(self) -> tuple[str, ...]:
         """Names and patterns that select the same topics, each once. A name that others cover completely is left out,
-        and one that others cover in part is replaced by its remaining topics."""
+        and one that others cover in part is replaced by its remaining topics. Of two with the same topics, a pattern
+        stays, for it may select more of them later."""
         found: list[str] = []
         covered: set[TopicName] = set()
-        for name, topics in sorted(self.by_name.items(), key=lambda item: -len(item[1])):
+        for name, topics in sorted(self.by_name.items(), key=lambda item: (-len(item[1]), not is_pattern(item[0]))):
             fresh = [topic for topic in topics if topic not in covered]
             found += [name] if len(fresh) == len(topics) else map(str, fresh)
             covered.update(fresh)

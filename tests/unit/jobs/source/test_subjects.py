@@ -55,6 +55,11 @@ async def test_a_name_that_a_larger_one_covers_is_left_out(cluster: Cluster, sec
         assert len(found.topics) == 2
 
 
+async def test_of_a_name_and_a_pattern_with_the_same_topics_the_pattern_stays(cluster: Cluster) -> None:
+    for names in (["public/default/ord*", "orders"], ["orders", "public/default/ord*"]):
+        assert (await named(cluster, *names)).disjoint == ("public/default/ord*",)
+
+
 async def test_of_two_overlapping_names_one_is_replaced_by_its_other_topics(cluster: Cluster) -> None:
     await cluster.metadata.put(node_path(parse_topic("b-side").ledger_name), b"")
     found = await named(cluster, "orders", "public/default/logs-*", "public/default/*b*")
