@@ -51,11 +51,13 @@ class Extra:
             metadata.properties.add(key=name, value=value)
 
     def head(self, size_bytes: int) -> bytes:
-        """Return what precedes a payload of this size in a batch."""
+        """Return what precedes a payload of this size in a batch. ValueError or TypeError."""
         single = SingleMessageMetadata(payload_size=size_bytes)
         self.write_to(single)
         if self.sequence_id is not None:
             single.sequence_id = self.sequence_id
+        if self.deliver_at_ms is not None:
+            MessageMetadata(deliver_at_time=self.deliver_at_ms)  # refused here, not when the entry is built
         encoded = single.SerializeToString()
         return _U32.pack(len(encoded)) + encoded
 
@@ -86,12 +88,15 @@ class Batch:
         """By the index of their message."""
 
     def add(self, payload: bytes, sequence_id: int, extra: Extra, on_done: OnDone | None) -> int:
-        """Add a message, whose sequence id is above that of the one before. Return `size_bytes`."""
+        """Add a message, whose sequence id is above that of the one before. Return `size_bytes`.
+
+        ValueError or TypeError, without a change, for what has no form in the metadata.
+        """
         count = self.count
-        if not count:
-            self.first = sequence_id
         size = len(payload)
         head = _plain_head(size) if extra is PLAIN else extra.head(size)
+        if not count:
+            self.first = sequence_id
         self.parts += (head, payload)
         if on_done is not None:
             self.callbacks.append((count, on_done))

@@ -100,9 +100,13 @@ class TopicProducer(Attachment):
             self.send_batch()
             batch = None
         if batch is None:
-            batch = self._batch = Batch(extra)
+            batch = Batch(extra)
         before = batch.size_bytes
-        after = batch.add(payload, sequence_id, extra, on_done)
+        try:
+            after = batch.add(payload, sequence_id, extra, on_done)
+        except (ValueError, TypeError) as error:  # before the batch was changed
+            raise ConfigError(f"{self.topic}: a message that cannot be encoded: {error}") from error
+        self._batch = batch
         self._next_sequence_id = sequence_id + 1
         self._pending_messages += 1
         self._pending_bytes += after - before
