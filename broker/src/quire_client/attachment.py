@@ -9,11 +9,14 @@ A subclass decides about requests while it is not attached: a producer sends ent
 """
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 from quire_bookie.env.backoff import Backoff
 from quire_bookie.errors import QuireError
 from quire_broker.errors import ServerError
+from quire_broker.wire.kinds import Kind
 from quire_client.brokers import Brokers
 from quire_client.connection import Connection
 from quire_client.errors import (
@@ -38,6 +41,13 @@ _STILL_THERE = frozenset({ServerError.PRODUCER_BUSY, ServerError.CONSUMER_BUSY})
 """Answers that also mean: the broker has not noticed yet that our former connection ended."""
 
 
+def _closed_at_once(topic: str) -> ConnectionLostError:
+    """Return the error of what was closed between the answer of the broker and our task: the topic may move."""
+    error = ConnectionLostError(f"{topic}: the broker closed it at once")
+    error.code = ServerError.SERVICE_NOT_READY
+    return error
+
+
 class Attachment(ABC):
     """One producer or consumer of one topic."""
 
@@ -49,6 +59,8 @@ class Attachment(ABC):
         self._error: BrokerRefusedError | None = None
         self._task: asyncio.Task[None] | None = None
         self._attaching = False
+        self._attached_at_s = -math.inf
+        self._backoff = Backoff(brokers.options.backoff_s, brokers.chance)
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -59,6 +71,10 @@ class Attachment(ABC):
     @abstractmethod
     async def _register(self, connection: Connection, number: int) -> None:
         """Register under this id, and send unanswered entries and acknowledgements again. BrokerRefusedError."""
+
+    @abstractmethod
+    def _closing(self, number: int) -> tuple[Kind, str, Any]:
+        """Return the request that closes this id on the broker: its type, its field and its body."""
 
     @abstractmethod
     def _detached(self) -> None:
@@ -87,7 +103,6 @@ class Attachment(ABC):
             self._attaching = False
 
     async def _try_to_attach(self, deadline_s: float, first: bool) -> None:
-        backoff = Backoff(self._brokers.options.backoff_s, self._brokers.chance)
         while True:
             number = 0
             connection: Connection | None = None
@@ -97,7 +112,16 @@ class Attachment(ABC):
                 connection.on_lost[number] = self._lost
                 self._connection, self._number = connection, number
                 await self._register(connection, number)
-                return
+                if self._connection is connection:
+                    self._attached_at_s = self._loop.time()
+                    return
+                self._detached()
+                raise _closed_at_once(self.topic)
+            except asyncio.CancelledError:
+                if connection is not None:  # the broker may have registered the id, which nothing uses
+                    self._leave(connection, number)
+                    connection.begin(*self._closing(number)).add_done_callback(asyncio.Future.exception)
+                raise
             except BrokerRefusedError as error:
                 if connection is not None:
                     self._leave(connection, number)
@@ -105,7 +129,7 @@ class Attachment(ABC):
                         connection.fail(ConnectionLostError(str(error)))
                 if not self._worth_a_retry(error, first) or self._loop.time() >= deadline_s:
                     raise
-            await backoff.wait()
+            await self._backoff.wait()
 
     @staticmethod
     def _worth_a_retry(error: BrokerRefusedError, first: bool) -> bool:
@@ -139,16 +163,30 @@ class Attachment(ABC):
 
     async def _reattach(self, patience_s: float) -> None:
         try:
+            if self._loop.time() - self._attached_at_s > self._brokers.options.backoff_s[1]:
+                self._backoff.reset()
+            else:  # a topic in trouble must not end the connection of others in a loop without a pause
+                await self._backoff.wait()
             await self._attach(patience_s, first=False)
         except BrokerRefusedError as error:
             self._finish(error)
         except QuireError as error:  # a file of credentials cannot be read
             self._finish(BrokerRefusedError(f"{self.topic}: {error}"))
+        except Exception as error:  # what waits must not wait forever
+            self._finish(BrokerRefusedError(f"{self.topic}: {error!r}"))
+            raise
 
     def _finish(self, error: BrokerRefusedError) -> None:
         if self._error is None:
             self._error = error
             self._failed(error)
+
+    async def _close_there(self, connection: Connection, number: int) -> None:
+        """Close it on the broker, with which it is registered."""
+        try:
+            await connection.ask(*self._closing(number))
+        except BrokerRefusedError:
+            connection.on_lost.pop(number, None)  # it is closed there with its connection
 
     async def _end(self, what: str) -> None:
         """Be closed: what still waits fails."""

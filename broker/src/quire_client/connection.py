@@ -222,10 +222,11 @@ class Connection(asyncio.Protocol):
         try:
             return await asyncio.wait_for(future, self._options.answer_timeout_s)
         except TimeoutError as error:
-            self._waiting.pop(body.request_id, None)
             raise UnconfirmedError(
                 f"the broker did not answer {kind.name} within {self._options.answer_timeout_s:.0f} s"
             ) from error
+        finally:  # also if the caller is cancelled
+            self._waiting.pop(body.request_id, None)
 
     def close(self) -> None:
         """Close the connection when all written bytes are sent; requests without an answer fail."""

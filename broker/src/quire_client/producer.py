@@ -28,10 +28,14 @@ class Producer:
         """Register with the brokers. BrokerRefusedError, ConfigError."""
         names = await self._brokers.partitions(self.topic, create=True)
         plain = len(names) == 1 and names[0] == self.topic
-        for partition, name in enumerate(names):
-            producer = TopicProducer(self._brokers, name, self._options, -1 if plain else partition)
-            await producer.open()
-            self._producers.append(producer)
+        try:
+            for partition, name in enumerate(names):
+                producer = TopicProducer(self._brokers, name, self._options, -1 if plain else partition)
+                await producer.open()
+                self._producers.append(producer)
+        except BaseException:  # no partition stays registered
+            await self.close()
+            raise
         return self
 
     async def __aenter__(self) -> Self:

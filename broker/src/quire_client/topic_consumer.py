@@ -8,6 +8,7 @@ last message that was received from it.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from quire_bookie.errors import PeerProtocolError
 from quire_broker.wire.entry import peek
@@ -103,11 +104,16 @@ class TopicConsumer(Attachment):
         connection.on_frame[(Kind.MESSAGE, number)] = self._on_message
         connection.on_frame[(Kind.CLOSE_CONSUMER, number)] = self._on_closed
         await connection.ask(Kind.SUBSCRIBE, "subscribe", body)
+        if self._connection is not connection:
+            return
         self._is_attached = True
         self._send_acks()  # before any message is asked for, so that none of these comes again
         self._granted = 0
         self._heaviest = connection.message_bytes_max
         self._grant()
+
+    def _closing(self, number: int) -> tuple[Kind, str, Any]:
+        return Kind.CLOSE_CONSUMER, "close_consumer", pb.CommandCloseConsumer(consumer_id=number)
 
     def _detached(self) -> None:
         self._is_attached = False
@@ -341,10 +347,9 @@ class TopicConsumer(Attachment):
         """Close it on the broker. Acknowledgements that are not sent yet are sent before."""
         self._send_acks()
         connection, number = self._connection, self._number
-        if self._is_attached and connection is not None:
-            self._is_attached = False
-            try:
-                await connection.ask(Kind.CLOSE_CONSUMER, "close_consumer", pb.CommandCloseConsumer(consumer_id=number))
-            except BrokerRefusedError:
-                connection.on_lost.pop(number, None)  # it is closed there with its connection
-        await self._end("consumer")
+        try:
+            if self._is_attached and connection is not None:
+                self._is_attached = False
+                await self._close_there(connection, number)
+        finally:  # also if the caller is cancelled
+            await self._end("consumer")

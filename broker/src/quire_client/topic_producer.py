@@ -9,6 +9,7 @@ confirms a message, and receipts confirm in order.
 
 import asyncio
 from collections import deque
+from typing import Any
 
 from quire_bookie.errors import ConfigError
 from quire_broker.errors import ServerError
@@ -148,13 +149,12 @@ class TopicProducer(Attachment):
     async def close(self) -> None:
         """Close it on the broker; messages without a receipt fail. Call `flush` before."""
         connection, number = self._connection, self._number
-        if self._registered and connection is not None:
-            self._registered = False
-            try:
-                await connection.ask(Kind.CLOSE_PRODUCER, "close_producer", pb.CommandCloseProducer(producer_id=number))
-            except BrokerRefusedError:
-                connection.on_lost.pop(number, None)  # it is closed there with its connection
-        await self._end("producer")
+        try:
+            if self._registered and connection is not None:
+                self._registered = False
+                await self._close_there(connection, number)
+        finally:  # also if the caller is cancelled
+            await self._end("producer")
 
     # ---- the registration
 
@@ -169,7 +169,10 @@ class TopicProducer(Attachment):
             body.schema.name, body.schema.type, body.schema.schema_data = "", schema.type, schema.data
             for name, value in schema.properties.items():
                 body.schema.properties.add(key=name, value=value)
+        connection.on_frame[(Kind.CLOSE_PRODUCER, number)] = self._on_closed  # it may follow the answer at once
         reply = await connection.ask(Kind.PRODUCER, "producer", body)
+        if self._connection is not connection:
+            return
         if not self._name or self._epoch == 0:
             self.last_sequence_id = reply.last_sequence_id
             self._next_sequence_id = reply.last_sequence_id + 1
@@ -179,14 +182,18 @@ class TopicProducer(Attachment):
         self._batch_bytes_max = min(self._options.batch_bytes_max, connection.message_bytes_max)
         connection.on_frame[(Kind.SEND_RECEIPT, number)] = self._on_receipt
         connection.on_frame[(Kind.SEND_ERROR, number)] = self._on_send_error
-        connection.on_frame[(Kind.CLOSE_PRODUCER, number)] = self._on_closed
         connection.on_writable[number] = self._changed.set
         self._registered = True
         for sent in self._pending:
             connection.write_all(sent.frame(number))
+        self._changed.set()
+
+    def _closing(self, number: int) -> tuple[Kind, str, Any]:
+        return Kind.CLOSE_PRODUCER, "close_producer", pb.CommandCloseProducer(producer_id=number)
 
     def _detached(self) -> None:
         self._registered = False
+        self._changed.set()  # who waited for the socket of this connection waits for no receipt
 
     def _failed(self, error: BrokerRefusedError) -> None:
         self._registered = False

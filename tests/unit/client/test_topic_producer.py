@@ -8,8 +8,10 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_bookie.model import Buffer
+from quire_broker.errors import ServerError
+from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
-from quire_client import Extra, MessageId, ProducerOptions
+from quire_client import BrokerRefusedError, ConnectionLostError, Extra, MessageId, ProducerOptions
 from quire_client.brokers import Brokers
 from quire_client.connection import Connection
 from quire_client.options import ClientOptions
@@ -86,3 +88,108 @@ async def test_a_message_that_cannot_be_encoded_harms_no_other_one(extra: Extra,
     assert len(done) == before + 1
     assert all(isinstance(each, MessageId) for each in done)
     assert producer._pending_messages == producer._pending_bytes == 0
+
+
+async def test_a_producer_that_the_broker_closes_with_its_answer_registers_again() -> None:
+    async def close_at_once(connection: _Connection, body: Any) -> None:
+        connection._call_back(Kind.CLOSE_PRODUCER, body.producer_id, pb.CommandCloseProducer())
+
+    await check_that_it_registers_again(close_at_once)
+
+
+async def test_a_producer_whose_connection_ends_with_the_answer_registers_again() -> None:
+    async def end_at_once(connection: _Connection, body: Any) -> None:
+        connection.fail(ConnectionLostError("gone"))
+
+    await check_that_it_registers_again(end_at_once)
+
+
+async def check_that_it_registers_again(trouble: Any) -> None:
+    brokers = _Brokers(None, trouble)
+    producer = await opened(brokers)
+    producer.add(b"m")
+    producer.send_batch()
+    brokers.connections[0].fail(ConnectionLostError("gone"))
+    assert producer._task is not None
+    await asyncio.wait_for(producer._task, WAIT_S)
+    assert brokers.taken == 3
+    assert b"m" in b"".join(bytes(each) for each in brokers.connections[2].written)
+
+
+async def test_an_opening_that_is_cancelled_closes_on_the_broker_and_never_comes_back() -> None:
+    asked = asyncio.Event()
+
+    async def wait(connection: _Connection, body: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    brokers = _Brokers(wait)
+    connection = brokers.connections[0]
+    begun: list[str] = []
+
+    def begin(kind: Kind, field: str, body: Any) -> "asyncio.Future[Any]":
+        begun.append(field)
+        return asyncio.Future()
+
+    connection.begin = begin  # type: ignore[method-assign]
+    producer = TopicProducer(brokers, "t", ProducerOptions())
+    opening = asyncio.ensure_future(producer.open())
+    await asked.wait()
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert begun == ["close_producer"]
+    connection.fail(ConnectionLostError("gone"))
+    assert producer._task is None
+
+
+async def test_who_waits_for_a_socket_goes_on_when_another_replaces_it() -> None:
+    brokers = _Brokers(None)
+    producer = await opened(brokers)
+    brokers.connections[0].pause_writing()
+    waiting = asyncio.ensure_future(producer.until_ready())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    brokers.connections[0].fail(ConnectionLostError("gone"))
+    await asyncio.wait_for(waiting, WAIT_S)
+
+
+async def test_an_unexpected_error_of_a_reconnect_ends_the_producer_with_its_messages() -> None:
+    async def break_down(connection: _Connection, body: Any) -> None:
+        raise UnicodeError("label too long")
+
+    brokers = _Brokers(None, break_down)
+    producer = await opened(brokers)
+    done: list[object] = []
+    producer.add(b"m", on_done=done.append)
+    producer.send_batch()
+    brokers.connections[0].fail(ConnectionLostError("gone"))
+    assert producer._task is not None
+    with pytest.raises(UnicodeError):
+        await asyncio.wait_for(producer._task, WAIT_S)
+    assert "label too long" in str(done[0])
+    with pytest.raises(BrokerRefusedError, match="label too long"):
+        await producer.until_ready()
+
+
+async def test_a_topic_that_refuses_again_and_again_is_asked_after_growing_pauses() -> None:
+    brokers = _Brokers(*[None] * 5)
+    brokers.options = ClientOptions(backoff_s=(0.001, 0.1))
+    producer = await opened(brokers)
+    producer.add(b"m")
+    producer.send_batch()
+    waits: list[float] = []
+    grow = producer._backoff.grow
+
+    def grown() -> float:
+        waits.append(grow())
+        return waits[-1]
+
+    producer._backoff.grow = grown  # type: ignore[method-assign]
+    for _ in range(4):
+        producer._on_send_error(pb.CommandSendError(producer_id=1, sequence_id=0, error=ServerError.PERSISTENCE))
+        assert producer._task is not None
+        await asyncio.wait_for(producer._task, WAIT_S)
+    assert brokers.taken == 5
+    assert len(waits) == 4
+    assert waits[3] > waits[0]
