@@ -48,6 +48,9 @@ class TopicProducer(Attachment):
         self._timer: asyncio.TimerHandle | None = None
         self._unseen: BrokerRefusedError | None = None
         """The first error of a message without a callback, which `flush` raises."""
+        self._failures = 0
+        self._latest: BrokerRefusedError | None = None
+        """Of messages without a callback, for each `flush` that waits meanwhile."""
         self.message_bytes_max = self._batch_bytes_max = 0
 
     @property
@@ -138,11 +141,13 @@ class TopicProducer(Attachment):
     async def flush(self) -> None:
         """Wait until all messages have their receipts. BrokerRefusedError: the first one that was not seen before."""
         self.send_batch()
-        last = self._next_sequence_id
+        last, before = self._next_sequence_id, self._failures
         while self._pending and self._pending[0].sequence_id < last and self._error is None:
             self._changed.clear()
             await self._changed.wait()
         unseen, self._unseen = self._unseen, None
+        if unseen is None and self._failures != before:  # another `flush` has raised it
+            unseen = self._latest
         if unseen is not None:
             raise unseen
 
@@ -255,6 +260,8 @@ class TopicProducer(Attachment):
         while self._pending:
             if not self._remove_first().fail(error):
                 self._unseen = self._unseen or error
+                self._failures += 1
+                self._latest = error
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

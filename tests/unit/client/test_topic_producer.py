@@ -11,7 +11,7 @@ from quire_bookie.model import Buffer
 from quire_broker.errors import ServerError
 from quire_broker.wire.kinds import Kind
 from quire_broker.wire.proto import pulsar_pb2 as pb
-from quire_client import BrokerRefusedError, ConnectionLostError, Extra, MessageId, ProducerOptions
+from quire_client import BrokerRefusedError, ConnectionLostError, Extra, MessageId, ProducerOptions, UnconfirmedError
 from quire_client.brokers import Brokers
 from quire_client.connection import Connection
 from quire_client.options import ClientOptions
@@ -193,3 +193,14 @@ async def test_a_topic_that_refuses_again_and_again_is_asked_after_growing_pause
     assert brokers.taken == 5
     assert len(waits) == 4
     assert waits[3] > waits[0]
+
+
+async def test_every_flush_that_waits_learns_that_a_message_is_not_stored() -> None:
+    producer = await opened(_Brokers())
+    producer.add(b"m")
+    flushes = [asyncio.ensure_future(producer.flush()) for _ in range(2)]
+    await asyncio.sleep(0)
+    producer._fail_pending(UnconfirmedError("no receipt"))
+    found = await asyncio.wait_for(asyncio.gather(*flushes, return_exceptions=True), WAIT_S)
+    assert [type(each) for each in found] == [UnconfirmedError, UnconfirmedError]
+    await producer.flush()  # it was reported
