@@ -10,6 +10,7 @@ import pytest
 
 from quire_bookie.errors import ConfigError
 from quire_client import (
+    EARLIEST,
     LATEST,
     BrokerRefusedError,
     Client,
@@ -147,6 +148,29 @@ async def test_a_cumulative_acknowledgement_covers_what_precedes_it_where_order_
     async with client.consumer("t", "shared", shared) as consumer:
         with pytest.raises(ConfigError, match="Shared"):
             await consumer.acknowledge_all_to(messages[0])
+
+
+async def test_what_was_acknowledged_before_a_seek_comes_again(client: Client) -> None:
+    async with client.producer("t", ProducerOptions(batch_messages_max=1)) as producer:
+        for number in range(10):
+            await producer.enqueue(b"%d" % number)
+    async with client.consumer("t", "s", ConsumerOptions(initial=InitialPosition.EARLIEST)) as consumer:
+        for _ in range(10):
+            consumer.acknowledge_soon(await consumer.receive())
+        await consumer.seek(EARLIEST)
+        assert await payloads(consumer, 10) == [b"%d" % number for number in range(10)]
+
+
+async def test_a_consumer_without_one_of_its_partitions_says_so_while_messages_wait(client: Client) -> None:
+    async with client.producer("t") as producer:
+        for number in range(10):
+            await producer.enqueue(b"%d" % number)
+    async with client.consumer("t", "s", ConsumerOptions(initial=InitialPosition.EARLIEST)) as consumer:
+        await consumer.receive()
+        assert consumer._queue
+        consumer._parts[0]._finish(BrokerRefusedError("no more retries"))
+        with pytest.raises(BrokerRefusedError, match="no more retries"):
+            await consumer.receive()
 
 
 async def test_the_queue_of_a_slow_consumer_is_bounded(client: Client) -> None:

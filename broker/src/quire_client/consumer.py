@@ -9,7 +9,7 @@ from quire_bookie.errors import ConfigError
 from quire_broker.names import parse_topic
 from quire_broker.wire.kinds import TYPE_NAMES, SubscriptionType
 from quire_client.brokers import Brokers
-from quire_client.errors import ClosedError
+from quire_client.errors import BrokerRefusedError, ClosedError
 from quire_client.message import Message, MessageId
 from quire_client.options import ConsumerOptions
 from quire_client.topic_consumer import TopicConsumer
@@ -27,6 +27,8 @@ class Receiver:
         self._parts: list[TopicConsumer] = []
         self._queue: deque[Message] = deque()
         self._ready = asyncio.Event()
+        self._error: BrokerRefusedError | None = None
+        """Why the first of the partitions is finished."""
 
     def _part(self, name: str, partition: int) -> TopicConsumer:
         """Return the consumer of one partition, -1 for a plain topic."""
@@ -63,7 +65,7 @@ class Receiver:
 
         A caller that is cancelled loses no message.
         """
-        while not self._queue:
+        while self._error is not None or not self._queue:  # without a partition it must not go on in silence
             self._raise_if_failed()
             self._ready.clear()
             await self._ready.wait()
@@ -81,11 +83,14 @@ class Receiver:
         return found
 
     def _raise_if_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
         if not self._parts:
             raise ClosedError(f"{self.topic}: it is not open")
-        for part in self._parts:
-            if part.error is not None:
-                raise part.error
+
+    def _failed(self, error: BrokerRefusedError) -> None:
+        self._error = self._error or error
+        self._ready.set()
 
     async def last_message_ids(self) -> list[MessageId]:
         """Return the last message of each partition; the entry is -1 in an empty one. BrokerRefusedError."""
@@ -107,7 +112,14 @@ class Consumer(Receiver):
 
     def _part(self, name: str, partition: int) -> TopicConsumer:
         return TopicConsumer(
-            self._brokers, name, self.subscription, self._options, self._queue, self._ready.set, partition=partition
+            self._brokers,
+            name,
+            self.subscription,
+            self._options,
+            self._queue,
+            self._ready.set,
+            self._failed,
+            partition=partition,
         )
 
     async def acknowledge(self, message: Message) -> None:
@@ -186,6 +198,7 @@ class Reader(Receiver):
             self._options,
             self._queue,
             self._ready.set,
+            self._failed,
             partition=partition,
             start=self._start,
         )

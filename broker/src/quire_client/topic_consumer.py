@@ -41,11 +41,12 @@ class TopicConsumer(Attachment):
         options: ConsumerOptions,
         queue: deque[Message],
         on_ready: Callable[[], None],
+        on_failed: Callable[[BrokerRefusedError], None],
         *,
         partition: int = -1,
         start: MessageId | None = None,
     ) -> None:
-        """`queue`: gets the messages; other partitions share it. `on_ready`: called after it did, or this has failed.
+        """`queue`: gets the messages; other partitions share it. `on_ready`: called after it did.
 
         `start`: a reader begins after this message; None: a durable subscription.
         """
@@ -53,6 +54,7 @@ class TopicConsumer(Attachment):
         self._subscription = subscription
         self._options = options
         self._on_ready = on_ready
+        self._on_failed = on_failed
         self._partition = partition
         self._after = start
         self.is_reader = start is not None
@@ -140,7 +142,7 @@ class TopicConsumer(Attachment):
         for group in [*self._sent, self._group]:
             group.end(error)
         self._sent.clear()
-        self._on_ready()
+        self._on_failed(error)
 
     def _on_closed(self, _: pb.CommandCloseConsumer) -> None:
         self._lost(ConnectionLostError(f"{self.topic}: the broker closed the consumer"))
@@ -148,6 +150,8 @@ class TopicConsumer(Attachment):
     # ---- messages
 
     def _on_message(self, frame: MessageFrame) -> None:
+        if self._error is not None:
+            return  # what follows an unreadable entry must not pass it
         command = frame.command.message
         place = command.message_id
         try:
@@ -172,7 +176,8 @@ class TopicConsumer(Attachment):
             self._finish(BrokerRefusedError(f"{self.topic}: entry {place.ledgerId}:{place.entryId}: {error}"))
             return
         count = summary.num_messages
-        weight = len(frame.entry) // count
+        size_bytes = len(frame.entry) if summary.is_plain else len(frame.entry) + summary.metadata.uncompressed_size
+        weight = size_bytes // count
         self._heaviest = max(weight, self._heaviest - ((self._heaviest - weight) >> _DECAY))
         self._granted -= count - len(found)
         if found:
@@ -320,6 +325,7 @@ class TopicConsumer(Attachment):
 
         BrokerRefusedError.
         """
+        await self.confirmed()  # later, acknowledgements would count for messages that are to come again
         connection, number = self._required(), self._number
         body = pb.CommandSeek(consumer_id=number)
         if isinstance(target, MessageId):
