@@ -80,18 +80,24 @@ class Brokers:
             async with asyncio.timeout(self.options.answer_timeout_s):
                 await asyncio.get_running_loop().create_connection(lambda: made, host, port, ssl=tls)
                 await made.connected
-        except TimeoutError as error:
+        except TimeoutError as error:  # also of the operating system
+            silent = "does not speak Pulsar's protocol" if made.is_made else "does not answer"
             made.close()
-            raise NoBrokerError(f"the server at {url} does not speak Pulsar's protocol") from error
+            raise NoBrokerError(f"the server at {url} {silent}") from error
         except ssl.SSLError as error:
             raise BrokerRefusedError(f"no TLS with {url}: {error.reason or error}") from error
         except OSError as error:
             raise NoBrokerError(
                 f"no broker answers at {url} ({error.strerror or error}); is `quire standalone` running?"
             ) from error
+        except UnicodeError as error:
+            raise ConfigError(f"'{url}' is not a broker address: {host[:80]} is no name of a host") from error
         except BaseException:
             made.close()
             raise
+        if self._closed:  # meanwhile
+            made.close()
+            raise ClosedError("the client is closed")
         return made
 
     async def partitions(self, topic: str, *, create: bool) -> list[str]:
@@ -127,11 +133,11 @@ class Brokers:
 
 def _address(url: str) -> tuple[str, int]:
     """Return host and port. ConfigError."""
-    parts = urlsplit(url)
     try:
-        port = parts.port or (6651 if parts.scheme == _TLS_SCHEME else 6650)
-    except ValueError:
-        port = 0
-    if parts.scheme not in ("pulsar", _TLS_SCHEME) or not parts.hostname or not port:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or (6651 if parts.scheme == _TLS_SCHEME else 6650)
+    except ValueError:  # an invalid port, or a bracket without its other one
+        host = None
+    if host is None or parts.scheme not in ("pulsar", _TLS_SCHEME):
         raise ConfigError(f"'{url}' is not a broker address; use pulsar://host:port or {_TLS_SCHEME}://host:port")
-    return parts.hostname, port
+    return host, port

@@ -70,6 +70,11 @@ class Connection(asyncio.Protocol):
         """Called when the socket takes more again."""
 
     @property
+    def is_made(self) -> bool:
+        """Whether the other end took the connection."""
+        return self._transport is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether requests can be sent."""
         return self._error is None and self.connected.done()

@@ -1,15 +1,18 @@
 """A client continues after a lookup over TLS only if it began with TLS, and a refusal has the code of its reason."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from quire_bookie.cli.refusals import exit_code_of
+from quire_bookie.errors import ConfigError
 from quire_broker.errors import ServerError
 from quire_broker.wire.kinds import LookupType
 from quire_broker.wire.proto import pulsar_pb2 as pb
 from quire_client.brokers import Brokers
-from quire_client.errors import BrokerRefusedError
+from quire_client.errors import BrokerRefusedError, NoBrokerError
+from quire_client.options import ClientOptions
 
 
 class _Brokers(Brokers):
@@ -79,3 +82,24 @@ async def test_a_refused_lookup_has_the_exit_code_of_its_reason(code: str, exit_
     with pytest.raises(BrokerRefusedError) as refused:
         await found.owner("t")
     assert exit_code_of(refused.value) == exit_code
+
+
+@pytest.mark.parametrize(
+    "url", ["pulsar://[::1", "pulsar://a:port", "pulsar://", "http://a:1", "a:1", f"pulsar://{'a' * 70}:1"]
+)
+async def test_what_is_no_address_is_refused_with_what_was_given(url: str) -> None:
+    with pytest.raises(ConfigError, match="is not a broker address") as refused:
+        await Brokers(url).connection(url)
+    assert url in str(refused.value)
+
+
+async def test_a_server_that_never_takes_the_connection_is_not_blamed_for_its_protocol(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", never)
+    found = Brokers("pulsar://a:1", options=ClientOptions(answer_timeout_s=0.01))
+    with pytest.raises(NoBrokerError, match="a:1 does not answer"):
+        await found.connection("pulsar://a:1")
