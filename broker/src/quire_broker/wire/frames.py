@@ -30,6 +30,7 @@ _SIZES = struct.Struct(">II")
 _ACK_HEAD = b"\x08\x0a\x52"  # type = ACK, then field 10 with its length
 _SEND_HEAD = b"\x08\x06\x32"  # type = SEND, then field 6 with its length
 _WITHOUT_TEXT = frozenset({Kind.SEND, Kind.MESSAGE, Kind.ACK, Kind.FLOW, Kind.PING, Kind.PONG})
+_NO_USUAL = b"-"
 _SEND_VARINT_TAGS = (0x08, 0x10, 0x18, 0x20, 0x28, 0x30, 0x38, 0x40)
 
 
@@ -85,7 +86,7 @@ class FrameDecoder:
         self._parts: list[Buffer] = []
         self._held = 0
         self._needed = 4
-        self._usual = b"-"  # the usual bytes of a SEND of the last sending producer, up to its sequence id
+        self._usual = _NO_USUAL  # the usual bytes of a SEND of the last run's producer, up to its sequence id
 
     @property
     def held_bytes(self) -> int:
@@ -145,6 +146,7 @@ class FrameDecoder:
                     if run is None or run.producer_id != producer_id:
                         run = SendRun(producer_id)
                         frames.append(run)
+                        self._usual = _NO_USUAL
                     run.sends += [new_tuple(Send, row) for row in rows]
                     position = sends_end
                     continue

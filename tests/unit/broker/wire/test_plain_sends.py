@@ -108,6 +108,16 @@ def test_an_entry_with_a_flaw_is_not_sound(entry: bytes) -> None:
     assert not found[6]
 
 
+def test_a_send_that_is_not_plain_stays_in_a_run_of_its_own_producer() -> None:
+    data = send(-6, 1, ENTRY) + send(4, 1, ENTRY) + send(-6, 2, ENTRY)
+    runs = [frame for frame in FrameDecoder(FRAME_MAX).feed(data) if isinstance(frame, SendRun)]
+    assert [(run.producer_id, [each.sequence_id for each in run.sends]) for run in runs] == [
+        (2**64 - 6, [1]),
+        (4, [1]),
+        (2**64 - 6, [2]),
+    ]
+
+
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_both_decode_any_bytes_alike(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     built, chance, sound = native("take_sends"), random.Random(seed), 0
@@ -144,7 +154,7 @@ def buffer(chance: random.Random) -> bytes:
             fields["highest_sequence_id"] = number(chance)
         if chance.random() < 0.1:
             fields["is_chunk"] = True
-        raw = bytearray(send(chance.choice((1, 1, 1, 200)), number(chance), entry, **fields))
+        raw = bytearray(send(chance.choice((1, 1, 1, 200, -6)), number(chance), entry, **fields))
         if chance.random() < 0.2:
             at = chance.randrange(4, min(len(raw), 30))
             raw[at] = chance.choice((0, 8, 16, 0x18, 0x30, 0x7F, 0x80, 0xFF, raw[at] ^ 1 << chance.randrange(8)))
