@@ -173,6 +173,22 @@ async def test_a_consumer_without_one_of_its_partitions_says_so_while_messages_w
             await consumer.receive()
 
 
+@pytest.mark.parametrize("before", [0, 3])
+async def test_a_reader_of_new_messages_misses_none_when_its_connection_breaks(client: Client, before: int) -> None:
+    async with client.producer("t") as producer, client.reader("t", LATEST) as reader:
+        await producer.send(b"old")
+        assert await payloads(reader, 1) == [b"old"]  # it attached before
+    async with client.producer("t") as producer, client.reader("t", LATEST) as reader:
+        for number in range(before):
+            await producer.send(b"%d" % number)
+        async with asyncio.timeout(WAIT_S):
+            while len(reader._queue) < before:  # noqa: ASYNC110 - there is no event: the queue is watched
+                await asyncio.sleep(0.01)
+        cut(client)
+        await producer.send(b"%d" % before)
+        assert await payloads(reader, before + 1) == [b"%d" % number for number in range(before + 1)]
+
+
 async def test_the_queue_of_a_slow_consumer_is_bounded(client: Client) -> None:
     options = ConsumerOptions(initial=InitialPosition.EARLIEST, queue_messages_max=10)
     async with client.producer("t", ProducerOptions(batch_messages_max=1)) as producer:

@@ -22,7 +22,7 @@ from quire_client.chunks import Chunks
 from quire_client.connection import Connection
 from quire_client.errors import BrokerRefusedError, ConnectionLostError, error_of
 from quire_client.message import Arrival, Message, MessageId, messages_of
-from quire_client.options import ConsumerOptions
+from quire_client.options import LATEST, ConsumerOptions
 
 _REDELIVERS_ALL = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 """Types whose order forbids that single messages come again."""
@@ -60,6 +60,8 @@ class TopicConsumer(Attachment):
         self.is_reader = start is not None
         self._last: Message | None = None
         """The last message that was received from it."""
+        self._awaits_first = False
+        """A reader of new messages has none yet: those up to `_after` that were published meanwhile come, too."""
         self._queue = queue
         self._granted = 0
         """Messages that the broker may send, and those that are queued."""
@@ -96,7 +98,7 @@ class TopicConsumer(Attachment):
         if options.kind is SubscriptionType.KEY_SHARED:
             body.keySharedMeta.keySharedMode = KeySharedMode.AUTO_SPLIT
         if (after := self._last.id if self.is_reader and self._last is not None else self._after) is not None:
-            self._after = after
+            self._after, self._awaits_first = after, False
             # The broker begins with this entry; its received messages are skipped.
             body.start_message_id.ledgerId, body.start_message_id.entryId = after.ledger_id, after.entry_id
         for name, value in options.properties.items():
@@ -106,6 +108,10 @@ class TopicConsumer(Attachment):
         connection.on_frame[(Kind.MESSAGE, number)] = self._on_message
         connection.on_frame[(Kind.CLOSE_CONSUMER, number)] = self._on_closed
         await connection.ask(Kind.SUBSCRIBE, "subscribe", body)
+        if after == LATEST and not options.read_compacted:
+            # A reconnect goes on from here, not from the end that the topic has then.
+            self._after = await self._last_of(connection, number)
+            self._awaits_first = True
         if self._connection is not connection:
             return
         self._is_attached = True
@@ -189,6 +195,10 @@ class TopicConsumer(Attachment):
     def _not_received(self, messages: list[Message]) -> list[Message]:
         """Return the messages without those of a reader's first entry that were received before."""
         after = self._after
+        if self._awaits_first and messages:
+            self._awaits_first = False
+            ledger_id, entry_id = messages[0].arrival.place
+            self._after = after = MessageId(ledger_id, entry_id - 1)
         if after is None or not messages or messages[0].arrival.place != after[:2]:
             return messages
         return [message for message in messages if 0 <= after.batch_index < message.batch_index]
@@ -315,8 +325,11 @@ class TopicConsumer(Attachment):
 
     async def last_message_id(self) -> MessageId:
         """Return the id of the topic's last message; the entry is -1 if it is empty. BrokerRefusedError."""
-        body = pb.CommandGetLastMessageId(consumer_id=self._number)
-        reply = await self._required().ask(Kind.GET_LAST_MESSAGE_ID, "get_last_message_id", body)
+        return await self._last_of(self._required(), self._number)
+
+    async def _last_of(self, connection: Connection, number: int) -> MessageId:
+        body = pb.CommandGetLastMessageId(consumer_id=number)
+        reply = await connection.ask(Kind.GET_LAST_MESSAGE_ID, "get_last_message_id", body)
         last = reply.last_message_id
         return MessageId(last.ledgerId, last.entryId, last.batch_index, self._partition)
 
