@@ -13,7 +13,7 @@ Holds all of them in memory. Never writes to ZooKeeper. The only module that imp
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from kazoo.client import KazooClient
@@ -39,7 +39,6 @@ _EMPTY_KEPT: Final = (layout.ROOT, layout.AVAILABLE, layout.READ_ONLY, layout.LO
 """Nodes without a value that mean something, beside counters."""
 _FLAGS: Final = ("/admin/flags/", f"{layout.LONG_ID_COUNTERS}/HOB-")
 """Beginnings of their paths, likewise."""
-_REGISTRATIONS: Final = (layout.AVAILABLE, layout.READ_ONLY, "/loadbalance/brokers")
 _LEDGER = re.compile(
     r"/ledgers/(?:([0-9]{2})/([0-9]{4})/L([0-9]{4})|([0-9]{3})/([0-9]{4})/([0-9]{4})/([0-9]{4})/L([0-9]{4})|L([0-9]+))"
 )
@@ -130,10 +129,7 @@ def _read(hosts: str) -> list[Found]:
         client.sync("/")
         begun = client.last_zxid
         found = list(_walk(client, begun))
-        for path in _REGISTRATIONS:
-            there = client.exists(path)
-            if there is not None and there.pzxid > begun:
-                raise BackupError(f"{path} {_CHANGED}")
+        _require_unchanged(client, ["/", *(one.path for one in found)], begun)
         return found
     except NoNodeError as error:
         raise BackupError(f"ZooKeeper {hosts}: a node {_CHANGED}, or the path after the addresses is wrong") from error
@@ -145,6 +141,16 @@ def _read(hosts: str) -> list[Found]:
 
 
 _CHANGED = "changed while it was read: stop every client of the cluster, and run this again"
+
+
+def _require_unchanged(client: Any, paths: Sequence[str], begun: int) -> None:
+    """Raise BackupError for a node that changed once it had been read: a process registered, or wrote and ended."""
+    for start in range(0, len(paths), READS_AT_ONCE):
+        asked = [(path, client.exists_async(path)) for path in paths[start : start + READS_AT_ONCE]]
+        for path, answer in asked:
+            there = answer.get()
+            if there is None or max(there.mzxid, there.pzxid) > begun:
+                raise BackupError(f"{path} {_CHANGED}")
 
 
 def _walk(client: Any, begun: int) -> Iterator[Found]:

@@ -1,6 +1,7 @@
 """Nodes of ZooKeeper as nodes of etcd, and refusals. tests/compat/test_java_from_zookeeper.py reads one."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ from quire_bookie.backup.format import BackupError
 from quire_bookie.backup.reading import read_nodes
 from quire_bookie.backup.restore import inspect_backup
 from quire_bookie.backup.taking import take_backup
-from quire_bookie.backup.zookeeper import Found, ZookeeperMetadata, converted
+from quire_bookie.backup.zookeeper import Found, ZookeeperMetadata, _require_unchanged, converted
 from quire_bookie.env.chance import SystemChance
 from quire_bookie.metadata import layout
 from quire_bookie.metadata.recovery_controls import DISABLE
@@ -70,6 +71,29 @@ def test_a_counter_continues_after_the_children_that_it_had() -> None:
 def test_a_cluster_that_runs_is_refused_by_the_name_of_a_node(path: str) -> None:
     with pytest.raises(BackupError, match=f"{path} belongs to a process that runs"):
         converted([*CLUSTER, Found(path, b"", ephemeral=True)])
+
+
+class Later:
+    """ZooKeeper after everything was read, by path: the last transactions of a node and of its children."""
+
+    def __init__(self, changed: dict[str, tuple[int, int]]) -> None:
+        self._changed = changed
+
+    def exists_async(self, path: str) -> SimpleNamespace:
+        found = self._changed.get(path)
+        stat = None if found is None else SimpleNamespace(mzxid=found[0], pzxid=found[1])
+        return SimpleNamespace(get=lambda: stat)
+
+
+def test_a_node_that_changes_once_it_was_read_is_refused() -> None:
+    paths = [f"/ledgers/{number}" for number in range(1200)]
+    same = dict.fromkeys(paths, (7, 9))
+    _require_unchanged(Later(same), paths, begun=9)
+    for change in ({paths[1100]: (10, 9)}, {paths[3]: (7, 10)}):
+        with pytest.raises(BackupError, match=f"{next(iter(change))} changed while it was read"):
+            _require_unchanged(Later(same | change), paths, begun=9)
+    with pytest.raises(BackupError, match="/ledgers/1199 changed"):
+        _require_unchanged(Later(dict.fromkeys(paths[:-1], (7, 9))), paths, begun=9)
 
 
 def test_a_ledger_that_cannot_be_read_is_refused_by_its_path() -> None:
