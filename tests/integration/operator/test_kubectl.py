@@ -254,7 +254,7 @@ def test_each_kind_of_thing_is_explained(pool: FakeProcess, command: Any) -> Non
 def test_jobs_are_shown_and_asked_for(kube: KubeApi, namespace: str, command: Any) -> None:
     path = f"/apis/quire.dev/v1alpha1/namespaces/{namespace}/managedledgers/orders"
     code, out, _ = command("jobs")
-    assert code == 0 and "declare them in spec.offload and spec.analytics" in out
+    assert code == 0 and "declare them in spec.offload, spec.analytics and spec.jobs" in out
     assert "job offload not found" in command("job", "run", "offload")[2]
     kube.create(path.rpartition("/")[0], managed_ledger() | {"metadata": {"name": "orders"}}).expect()
     row = {
