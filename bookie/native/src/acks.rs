@@ -8,7 +8,7 @@ use pyo3::types::PyList;
 const HEAD: &[u8] = b"\x08\x0a\x52";
 const ACK_BYTES_MIN: usize = 8 + 4 + 4 + 6;
 
-fn be_u32(data: &[u8], at: usize) -> u64 {
+pub fn be_u32(data: &[u8], at: usize) -> u64 {
     u32::from_be_bytes(data[at..at + 4].try_into().unwrap()) as u64
 }
 

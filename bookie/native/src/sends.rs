@@ -1,5 +1,6 @@
 //! The plain SENDs of a received buffer, and the receipts of stored ones. Specified in `plain_sends`.
 
+use crate::acks::be_u32;
 use crate::deliveries::{number, put_varint, varint_bytes, MESSAGES_MAX};
 use crate::fields::Fields;
 use crate::messages::{opened, CHECKSUM_MAGIC};
@@ -8,10 +9,6 @@ use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice, PyTuple};
 
 const HEAD: &[u8] = b"\x08\x06\x32";
 const SEND_BYTES_MIN: usize = 8 + 4 + 4;
-
-fn be_u32(data: &[u8], at: usize) -> u64 {
-    u64::from(u32::from_be_bytes(data[at..at + 4].try_into().unwrap()))
-}
 
 /// The fields of a plain SEND.
 struct Plain {
