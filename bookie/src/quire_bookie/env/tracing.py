@@ -27,6 +27,8 @@ _PERIOD_S: Final = 1.0
 _CLOCK_STEP_NS: Final = 20_000_000
 """The wall clock counts ms; a larger difference means that it was set."""
 _MS: Final = 1_000_000
+_INSTANT_S: Final = 1e-6
+"""A shorter part of an operation is left out."""
 
 
 _Arguments = ParamSpec("_Arguments")
@@ -146,6 +148,11 @@ class Tracing:
         made = TraceContext(context.trace_id, self.new_id())
         self.span(name, kind, made, context.span_id, times, attributes)
         return made
+
+    def part(self, whole: TraceContext, name: str, times: Times) -> None:
+        """Pass on a span of a part of the operation `whole`, unless it took no time."""
+        if times.end_s - times.start_s >= _INSTANT_S:
+            self.below(whole, name, times, {}, Kind.INTERNAL)
 
     def _epoch(self) -> int:
         """Return the wall time at which the loop's time was 0: the same for all spans unless the clock is set."""

@@ -21,8 +21,6 @@ from quire_bookie.spans import Attribute, Kind, entry_context
 
 Row: TypeAlias = tuple[LedgerId, int, int]
 """A ledger, the first entry of a run, and the number of its entries."""
-_INSTANT_S = 1e-6
-"""A shorter part is left out."""
 
 
 class TracedAdds:
@@ -75,8 +73,7 @@ class TracedAdds:
         for part, took_s in parts.items():
             if isinstance(took_s, str) or not part.endswith("_s"):
                 continue
-            if took_s >= _INSTANT_S:
-                tracing.below(made, part[:-2], Times(at_s, at_s + took_s), {}, Kind.INTERNAL)
+            tracing.part(made, part[:-2], Times(at_s, at_s + took_s))
             at_s += took_s
 
 

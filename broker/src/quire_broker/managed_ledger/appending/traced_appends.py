@@ -27,8 +27,6 @@ from quire_broker.wire.trace_context import context_in
 
 _OPEN_MAX = 16
 """Appends of one ledger that are traced at a time."""
-_INSTANT_S = 1e-6
-"""A shorter part is left out."""
 
 
 @dataclass(slots=True)
@@ -166,12 +164,12 @@ class TracedAppends:
         whole, attributes = Times(times.began_s, written_s), self._attributes(each)
         tracing.span("publish", Kind.SERVER, publish, parent, whole, attributes, links=links)
         limited_s, stored = times.began_s + times.held_s, Times(times.submitted_s, confirmed_s)
-        self._part(publish, "limit", Times(times.began_s, limited_s))
-        self._part(publish, "wait", Times(times.queued_s, times.submitted_s))
+        tracing.part(publish, "limit", Times(times.began_s, limited_s))
+        tracing.part(publish, "wait", Times(times.queued_s, times.submitted_s))
         tracing.span("store", Kind.CLIENT, store, publish.span_id, stored, self._position(each))
         if links:  # the parent of the bookies' spans, which is not in the client's trace
             tracing.span("store", Kind.CLIENT, storage, 0, stored, self._position(each), links=(publish,))
-        self._part(publish, "receipt", Times(confirmed_s, written_s))
+        tracing.part(publish, "receipt", Times(confirmed_s, written_s))
         for bookie, answered_s in answers:
             self._bookie(each, bookie, answered_s)
 
@@ -184,10 +182,6 @@ class TracedAppends:
             del self._open[each.entry]
             if not self._open:
                 writer.watch_answers(None)
-
-    def _part(self, publish: TraceContext, name: str, times: Times) -> None:
-        if times.end_s - times.start_s >= _INSTANT_S:
-            self._tracing.below(publish, name, times, {}, Kind.INTERNAL)
 
     def _bookie(self, each: _Open, bookie: BookieId, answered_s: float) -> None:
         assert each.store is not None

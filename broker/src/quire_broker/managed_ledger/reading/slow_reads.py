@@ -67,7 +67,6 @@ class SlowReads:
             "quire.entries": len(entries),
         }
         read = tracing.below(stored, "read", Times(began_s, now_s), attributes, Kind.CLIENT)
-        if ready_s > began_s:
-            tracing.below(read, "memory", Times(began_s, ready_s), {}, Kind.INTERNAL)
+        tracing.part(read, "memory", Times(began_s, ready_s))
         traces.entries.add(ledger_id, entry, context_in(entries[entry - first].payload) or read, now_s)
         return read
