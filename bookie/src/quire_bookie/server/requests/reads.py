@@ -294,9 +294,9 @@ class Reads:
             latency.observe(took_s)
         if not isinstance(request, ReadRequest | BatchReadRequest):
             return
-        traced = None if times is None else self._trace(connection, request, answer, took_s, times)
+        traced = () if times is None else self._trace(connection, request, answer, took_s, times)
         if took_s >= self._slow_s:
-            self._note_slow(connection, request, answer, took_s, times, traced or ())
+            self._note_slow(connection, request, answer, took_s, times, traced)
 
     def _trace(
         self,
@@ -305,14 +305,14 @@ class Reads:
         answer: Answer,
         took_s: float,
         times: tuple[float, float],
-    ) -> Sequence[Row] | None:
-        """Report the read if an entry of it is chosen; return that entry."""
+    ) -> Sequence[Row]:
+        """Report the read if an entry of it is chosen; return that entry, if there is one."""
         traced = self._traced
         if traced is None or not traced.by_position:
-            return None
+            return ()
         chosen = traced.chosen(request.ledger, _first_of(request), max(1, answer.entries))
         if not chosen:
-            return None
+            return ()
         done = Times(request.arrived_s, request.arrived_s + took_s)
         return traced.report(chosen, connection.client, _parts(request, took_s, times), done, "read")
 

@@ -33,8 +33,7 @@ class SlowAdds:
         for request in requests:
             run = request.run
             if chosen := self.traced.chosen(run.ledger, run.first, len(run.entries)):
-                group = None if request.deferred_sync else self._journal.last_group_s(run.ledger)
-                of_add = parts(request.arrived_s, request.waited_s, group, now_s)
+                of_add = self._parts_of(request, now_s)
                 self.traced.report(chosen, connection.client, of_add, Times(request.arrived_s, now_s))
 
     def trace_batch(self, first: tuple[Connection, AddBatch], batch: RunBatch, now_s: float) -> None:
@@ -48,8 +47,7 @@ class SlowAdds:
     def run(self, connection: Connection, request: AddRequest, now_s: float) -> None:
         """Log a run that is being answered, for all that are answered with it on its connection."""
         run = request.run
-        group = None if request.deferred_sync else self._journal.last_group_s(run.ledger)
-        of_add = parts(request.arrived_s, request.waited_s, group, now_s)
+        of_add = self._parts_of(request, now_s)
         fields = slow_fields(connection, run.ledger, run.first, len(run.entries), run.size_bytes, of_add)
         if self.traced is not None:
             chosen = self.traced.chosen(run.ledger, run.first, len(run.entries)) or [(run.ledger, run.first, 1)]
@@ -66,6 +64,11 @@ class SlowAdds:
             chosen = self.traced.batch(batch) or [(row[0], row[1], 1)]
             fields |= shown(self.traced.report(chosen, connection.client, of_add, Times(request.arrived_s, now_s)))
         self._log.note("add", now_s - request.arrived_s, fields)
+
+    def _parts_of(self, request: AddRequest, now_s: float) -> dict[str, Value]:
+        """Return the parts of the duration of a run that is being answered."""
+        group = None if request.deferred_sync else self._journal.last_group_s(request.run.ledger)
+        return parts(request.arrived_s, request.waited_s, group, now_s)
 
 
 def parts(arrived_s: float, waited_s: float, group: tuple[float, float] | None, now_s: float) -> dict[str, Value]:
