@@ -17,9 +17,8 @@ from functools import lru_cache
 from typing import Final
 
 from quire_bookie.spans import Attribute, Span, TraceContext
-from quire_bookie.varints import encode_varint
+from quire_bookie.varints import SMALL, encode_varint
 
-_SIZES: Final = tuple(bytes((size,)) for size in range(128))
 _TIMES = struct.Struct("<BQBQ")
 _START, _END = 0x39, 0x41
 _DOUBLE = struct.Struct("<Bd")
@@ -33,7 +32,7 @@ _TEXT_MAX: Final = 1024
 
 def _field(tag: bytes, data: bytes) -> bytes:
     size = len(data)
-    return tag + (_SIZES[size] if size < 128 else encode_varint(size)) + data
+    return tag + (SMALL[size] if size < 128 else encode_varint(size)) + data
 
 
 def _text(tag: bytes, text: str) -> bytes:
@@ -67,7 +66,7 @@ def encode_span(span: Span) -> bytes:
     parts += (
         _text(b"\x2a", span.name),
         b"\x30",
-        _SIZES[span.kind],
+        SMALL[span.kind],
         _TIMES.pack(_START, span.start_ns, _END, span.end_ns),
     )
     parts += [_field(b"\x4a", _attribute(key, value)) for key, value in span.attributes.items()]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from struct import Struct
 
 from quire_bookie.model import ENTRY_HEADER_BYTES, MASTER_KEY_BYTES, EntryId, LedgerId, Run
-from quire_bookie.varints import encode_varint
+from quire_bookie.varints import SMALL, encode_varint
 from quire_bookie.wire.messages import AddRequest, Request
 
 _ENTRY_IDS = Struct(">qqq").unpack_from
@@ -123,35 +123,23 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise IndexError("a number of more than 63 bits")
 
 
-def _varint_bytes(value: int) -> bytes:
-    """Do what `encode_varint` does, faster for small values."""
-    if 0 <= value < 0x80:
-        return _SMALL[value]
-    if 0 <= value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    return encode_varint(value)
-
-
-_SMALL = [bytes((value,)) for value in range(0x80)]
-
-
 def encode_answers(transactions: Sequence[int], ledger: int, first: int, code: int) -> bytes:
     """Encode the responses to adds of consecutive ids, one frame each; `code` is the V3 code of the status."""
-    status = _varint_bytes(code)
-    body = b"\x08" + status + b"\x10" + _varint_bytes(ledger) + b"\x18"
+    status = encode_varint(code)
+    body = b"\x08" + status + b"\x10" + encode_varint(ledger) + b"\x18"
     between = b"\x10" + status + _ADD_BODY
     fixed_bytes = 8 + len(between) + len(body)
     frames: list[bytes] = []
     for entry, transaction in enumerate(transactions, first):
-        number, entry_id = _varint_bytes(transaction), _varint_bytes(entry)
+        number, entry_id = encode_varint(transaction), encode_varint(entry)
         frames += (
             _LENGTH(fixed_bytes + len(number) + len(entry_id)),
             b"\x0a",
-            _SMALL[5 + len(number)],
+            SMALL[5 + len(number)],
             _HEADER,
             number,
             between,
-            _SMALL[len(body) + len(entry_id)],
+            SMALL[len(body) + len(entry_id)],
             body,
             entry_id,
         )
