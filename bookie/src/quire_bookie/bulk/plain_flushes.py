@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from quire_bookie.bulk.plain import CHUNK_BYTES, PLACE_KEPT, PLACE_SIZE_BITS, PLACE_SIZE_MASK
 from quire_bookie.crc import crc32c
-from quire_bookie.model import Buffer
+from quire_bookie.model import NO_ENTRY, Buffer
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -34,7 +34,6 @@ _BLOCK_SHIFT = 8
 _BLOCK_KEY = struct.Struct(">cqIHB")
 _SEGMENT_HEAD = struct.Struct("<II")
 _SPAN = struct.Struct("<qqqIQ")
-_NO_ENTRY = -1
 
 
 def ledger_runs(
@@ -96,8 +95,8 @@ def join_spans(parts: list[bytes]) -> bytes:
             joined.append([ledger, first, last, entries, size_bytes])
             continue
         known = joined[-1]
-        if first != _NO_ENTRY:
-            known[1] = first if known[1] == _NO_ENTRY else min(known[1], first)
+        if first != NO_ENTRY:
+            known[1] = first if known[1] == NO_ENTRY else min(known[1], first)
             known[2] = max(known[2], last)
         known[3] += entries
         known[4] += size_bytes
