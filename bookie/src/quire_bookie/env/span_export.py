@@ -1,9 +1,9 @@
 """Owns the spans that wait for a collector, and the thread that sends them. Never makes the event loop wait.
 
 A thread that runs Python code keeps the interpreter from the loop for up to 5 ms, at each system call of the loop. This
-one encodes few spans at a time and pauses between them; otherwise it waits for sockets. What makes spans runs deferred
-and in a row: code that runs now and then is several times slower than code in the processor's caches. A span is lost
-and counted if the queue is full, or if the collector does not take its batch in time.
+one encodes few spans at a time and pauses between them; otherwise it waits for sockets. Spans are made later and in a
+row: code that runs now and then is several times slower than code in the processor's caches. A span is lost and counted
+if the queue is full, or if the collector does not take its batch in time.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class SpanExport:
             self._wanted.set()
 
     def close(self) -> None:
-        """Send what waits, for a bounded time, and end the thread. What is left is lost."""
+        """Send what waits, for a bounded time, and end the thread. Spans that are left are lost."""
         self._report()
         self._stopping = True
         self._wanted.set()

@@ -44,7 +44,7 @@ class SpanSink(Protocol):
     def defer(
         self, report: Callable[_Arguments, object], *arguments: _Arguments.args, **named: _Arguments.kwargs
     ) -> None:
-        """Call what makes spans soon, in a row with others, and before the process ends."""
+        """Call `report`, which makes spans, soon, in a row with others, and before the process ends."""
         ...
 
 
