@@ -62,7 +62,7 @@ async def messages(request: web.Request) -> web.Response:
                 break
     if position is not None and position > topic.ledger.last_confirmed:
         position = None
-    after = None if position is None else f"{position.ledger_id}:{position.entry_id}"
+    after = None if position is None else str(position)
     return answer({"messages": found, "next": after, "entriesRead": read})
 
 

@@ -200,8 +200,8 @@ async def analyze_backlog(request: web.Request) -> web.Response:
             "filterAcceptedMessages": messages - filters.stats.rejected,
             "filterRescheduledMessages": 0,
             "aborted": aborted,
-            "firstMessageId": None if first is None else f"{first.ledger_id}:{first.entry_id}",
-            "lastMessageId": None if last is None else f"{last.ledger_id}:{last.entry_id}",
+            "firstMessageId": None if first is None else str(first),
+            "lastMessageId": None if last is None else str(last),
         }
     )
 
@@ -232,7 +232,7 @@ def _message(entry: StoredEntry) -> web.Response:
 
 def _headers(summary: EntrySummary, entry: StoredEntry) -> dict[str, str]:
     metadata = summary.metadata
-    found: dict[str, Any] = {"Message-ID": f"{entry.position.ledger_id}:{entry.position.entry_id}"}
+    found: dict[str, Any] = {"Message-ID": str(entry.position)}
     found |= {"producer-name": metadata.producer_name, "sequence-id": metadata.sequence_id}
     found |= {"publish-time": time_text(metadata.publish_time)}
     if metadata.event_time:

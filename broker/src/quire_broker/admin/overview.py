@@ -103,7 +103,7 @@ def _loaded(topic: Topic) -> dict[str, Any]:
     last = topic.ledger.last_confirmed
     return {
         "loaded": True,
-        "position": f"{last.ledger_id}:{last.entry_id}",
+        "position": str(last),
         "entries": topic.ledger.entries,
         "size": topic.ledger.size_bytes,
         "producers": len(topic.producers.connected),

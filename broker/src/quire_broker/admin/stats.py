@@ -262,8 +262,8 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
         mark, read = cursor.mark_delete, cursor.read_position
         saved = cursor.store.last_snapshot if cursor.store is not None else None
         cursors[name] = {
-            "markDeletePosition": f"{mark.ledger_id}:{mark.entry_id}",
-            "readPosition": f"{read.ledger_id}:{read.entry_id}",
+            "markDeletePosition": str(mark),
+            "readPosition": str(read),
             "cursorLedger": saved.ledger_id if saved is not None else -1,
             "cursorLedgerLastEntry": saved.entry_id if saved is not None else -1,
             "individuallyDeletedMessages": _ranges_text(cursor.acknowledged_ranges),
@@ -284,7 +284,7 @@ async def internal_stats(topic: Topic, client: LedgerClient, *, metadata: bool) 
         "currentLedgerSize": ledger.ledgers[-1].size_bytes if ledger.ledgers else 0,
         "lastLedgerCreatedTimestamp": time_text(created_ms),
         "pendingAddEntriesCount": sum(producer.pending for producer in topic.producers.connected),
-        "lastConfirmedEntry": f"{last.ledger_id}:{last.entry_id}",
+        "lastConfirmedEntry": str(last),
         "state": "LedgerOpened" if not topic.terminated else "Terminated",
         "ledgers": ledgers,
         "cursors": cursors,

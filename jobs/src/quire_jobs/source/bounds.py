@@ -83,10 +83,8 @@ def require_kept(log: Log, start: Position, options: SourceOptions) -> None:
     """Raise DataLossError if entries after `start` may be gone and `failOnDataLoss` is on; warn if it is off."""
     if not log.ledgers or start.ledger_id >= log.ledgers[0]:
         return
-    begins = "is empty" if log.first is None else f"begins at {log.first.ledger_id}:{log.first.entry_id}"
-    text = (
-        f"{log.name} {begins}; ledger {start.ledger_id}, with position {start.ledger_id}:{start.entry_id}, was trimmed"
-    )
+    begins = "is empty" if log.first is None else f"begins at {log.first}"
+    text = f"{log.name} {begins}; ledger {start.ledger_id}, with position {start}, was trimmed"
     report_loss(text, options)
 
 
@@ -107,17 +105,15 @@ def check_positions(logs: Sequence[Log], options: SourceOptions) -> None:
             continue
         if len(logs) != 1:
             raise JobOptionsError(
-                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} needs one managed ledger, but the options "
+                f"quire source: {name} = {bound} needs one managed ledger, but the options "
                 f"select {len(logs)}: name one partition, or use startTime and endTime"
             )
         if logs[0].ledgers and bound.ledger_id < logs[0].ledgers[0]:
             continue  # trimmed: `require_kept` decides, also for an empty log
         last = logs[0].last
         if last is None or bound > last:
-            ends = "is empty" if last is None else f"ends at {last.ledger_id}:{last.entry_id}"
-            raise JobOptionsError(
-                f"quire source: {name} = {bound.ledger_id}:{bound.entry_id} is outside {logs[0].name}, which {ends}"
-            )
+            ends = "is empty" if last is None else f"ends at {last}"
+            raise JobOptionsError(f"quire source: {name} = {bound} is outside {logs[0].name}, which {ends}")
     for name, ledger in (("startLedger", options.start_ledger), ("endLedger", options.end_ledger)):
         if ledger is None:
             continue

@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader):
         after = begin.get(log.name.name, EARLIEST)
         if log.ledgers and after.ledger_id > log.ledgers[-1]:
             raise JobOptionsError(
-                f"quire source: {log.name} ends in ledger {log.ledgers[-1]}, but {after.ledger_id}:{after.entry_id} "
+                f"quire source: {log.name} ends in ledger {log.ledgers[-1]}, but {after} "
                 "was read before: from another cluster, or from newer metadata; use a new table or checkpoint"
             )
         self._require_rest(log, after)

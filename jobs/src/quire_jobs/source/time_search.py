@@ -22,7 +22,7 @@ async def entries_before(runs: EntryRuns, log: Log, time_ms: int) -> int:
             published_ms = peek(data).publish_time_ms
         except PeerProtocolError as error:
             raise JobOptionsError(
-                f"quire source: entry {position.ledger_id}:{position.entry_id} of {log.name} is not a message and has "
+                f"quire source: entry {position} of {log.name} is not a message and has "
                 "no publish time: use positions or ledgers as bounds"
             ) from error
         if published_ms >= time_ms:
